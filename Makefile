@@ -1,0 +1,42 @@
+# What a developer runs; each target first makes .venv, from nothing, when it is missing or out of date.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# Torch's own threads would fight the test workers for the cores.
+test lint: export OMP_NUM_THREADS = 1
+
+.PHONY: demo test lint format clean
+.DELETE_ON_ERROR:
+
+demo: $(READY)
+	$(BIN)/python benchmarks/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+
+# Torch comes first and by itself: any later step then finds its requirement met.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "eqsat needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@

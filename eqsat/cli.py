@@ -1,0 +1,221 @@
+"""The command `eqsat`: optimize a saved program, list the rules."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import logging
+import os
+import pkgutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:  # torch takes seconds to import, and `--help` needs none of it
+    from torch.export import ExportedProgram
+
+    from eqsat import Result, Rewrite
+
+app = typer.Typer(
+    help="Equality saturation for PyTorch: an equal and faster program, and the reason why.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+@contextmanager
+def _one_line_errors(debug: bool) -> Generator[None]:
+    """Turns an exception into one line on stderr and an exit code, unless `debug`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("eqsat: interrupted", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except typer.Exit:
+        raise
+    except Exception as error:  # the last border: from here on a person reads
+        if debug:
+            raise
+        expected = isinstance(error, ValueError | TypeError | OSError)
+        kind = "" if expected else f"{type(error).__name__} (--debug shows where): "
+        print("eqsat:", kind + " ".join(str(error).split()), file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"eqsat {version('eqsat')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def optimize(
+    model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the result goes (.pt2).")],
+    device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
+    numerics: Annotated[str, typer.Option(help="strict, default or relaxed.")] = "default",
+    extractor: Annotated[str, typer.Option(help="How the e-graph is read.")] = "auto",
+    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for the extraction.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds for the saturation.")] = 10.0,
+    enodes: Annotated[int, typer.Option(min=1, help="E-nodes to grow to.")] = 50_000,
+    iterations: Annotated[int, typer.Option(min=0, help="Iterations to saturate for.")] = 12,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
+    report_file: Annotated[Path | None, typer.Option("--json", help="The report, as JSON.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Optimize MODEL, save the equal and faster program, and print the report."""
+    with _one_line_errors(debug):
+        for path in (output, report_file):
+            _writable(path)
+        program = _load(model, debug)
+        import eqsat
+
+        result = eqsat.optimize(
+            program,
+            device=device,
+            numerics=numerics,
+            extractor=extractor,
+            time_limit=time_limit,
+            limits=eqsat.Limits(iterations=iterations, enodes=enodes, seconds=seconds),
+            rules=_rules_without(without or []),
+            check=not no_check,
+            progress=sys.stderr.isatty(),
+        )
+        _write(result, output, report_file)
+
+
+@app.command()
+def rules(
+    theme: Annotated[str | None, typer.Option(help="Only the rules of one theme.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """List every rule: its name, what it may change in the numbers, and how it reads."""
+    with _one_line_errors(debug):
+        themes = _themes()
+        if theme is not None and theme not in themes:
+            raise ValueError(f"no theme is named {theme!r}; there are {', '.join(themes)}")
+        for name in themes if theme is None else [theme]:
+            _list(name, themes[name])
+
+
+def _list(theme: str, rules: tuple[Rewrite, ...]) -> None:
+    """Prints the rules of one theme, a rule a line, however long."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    console.print(Text(f"{theme} ({len(rules)})", "bold cyan"))
+    width = max((len(rule.name) for rule in rules), default=0)
+    for rule in rules:
+        law = str(rule).removeprefix(f"{rule.name}: ")
+        numerics = rule.numerics.name.lower()
+        console.print(Text(f"  {rule.name:{width}}", "bold"), Text(f" {numerics:8}  {law}"), sep="")
+
+
+def _load(path: Path, debug: bool) -> ExportedProgram:
+    """The program saved at `path`."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path}: not a .pt2 archive (as torch.export.save makes), or cut short")
+    import torch
+
+    if not debug:  # torch logs a traceback of its own
+        logging.disable(logging.WARNING)
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        hint = f"damaged, or saved by a torch that {torch.__version__} cannot read"
+        raise ValueError(f"{path}: {hint}") from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _themes() -> dict[str, tuple[Rewrite, ...]]:
+    """The rules by theme, the themes in alphabetical order."""
+    import rewrites
+
+    names = sorted(module.name for module in pkgutil.iter_modules(rewrites.__path__))
+    modules = {name: importlib.import_module(f"rewrites.{name}") for name in names}
+    return {name: getattr(module, name.upper()) for name, module in modules.items()}
+
+
+def _rules_without(names: list[str]) -> tuple[Rewrite, ...]:
+    """The default rules but for those named."""
+    import rewrites
+
+    known = [rule.name for rule in rewrites.DEFAULT]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3, 0.0)
+            raise ValueError(f"no rule is named {name!r}; near it: {', '.join(near)}, ...")
+    return tuple(rule for rule in rewrites.DEFAULT if rule.name not in names)
+
+
+def _writable(path: Path | None) -> None:
+    """Refuses a path that no file can be written to, before any work is done."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
+
+
+def _write(result: Result, output: Path, report_file: Path | None) -> None:
+    """The program and its report, each whole or not at all; then the report for the person."""
+    from rich.console import Console
+
+    with _replacing(output) as part:
+        result.save(part)
+    if report_file is not None:
+        text = json.dumps(result.report.to_dict(), indent=2)
+        with _replacing(report_file) as part:
+            part.write_text(text + "\n")
+    width = None if sys.stdout.isatty() else 100
+    Console(highlight=False, width=width).print(result.report)
+
+
+@contextmanager
+def _replacing(path: Path) -> Generator[Path]:
+    """A file beside `path` that takes its place if all goes well, and is removed if not."""
+    target = path.resolve()
+    handle, name = tempfile.mkstemp(target.suffix, f".{target.stem}.", target.parent)
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        part.chmod(0o666 & ~_umask())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The permissions that new files do without."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

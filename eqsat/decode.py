@@ -1,0 +1,312 @@
+"""A selection as an FX graph: the given calls where they still stand, new ones elsewhere, layouts as given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+
+from eqsat.emit import Emitter
+from eqsat.encode import Encoding, Output
+from eqsat.engine import Snapshot
+
+from eqsat.meta import Scalar, meta_of
+from eqsat.operators import OPERATORS
+from eqsat.problem import Problem
+from extract import Choice
+
+aten = torch.ops.aten
+
+
+def decode(
+    snapshot: Snapshot, encoding: Encoding, problem: Problem, choice: Choice, mode: FakeTensorMode
+) -> Graph:
+    """The FX graph of `choice`: same placeholders in the same order, same outputs.
+
+    Outputs have the strides and the aliasing of the given program; calls that must run do, in their
+    order; every node carries `val` and the source of the given node it stems from.
+    """
+    return _Decoder(snapshot, encoding, problem, choice, mode).graph()
+
+
+@dataclass
+class _Decoder:
+    snapshot: Snapshot
+    encoding: Encoding
+    problem: Problem
+    choice: Choice
+    mode: FakeTensorMode
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.mode, self.encoding.oracle)
+        self.values: dict[int, Any] = {}  # class -> node of the new graph, or a number
+        self.copies: dict[Node, Any] = {}  # given leaf or view -> node of the new graph
+        handles = self.snapshot.handles
+        self.origins: dict[int, Node] = {}  # class -> the first given node that computes it
+        self.spelled: dict[tuple[Any, ...], Node] = {}  # e-node -> the given call that spells it
+        for row in self.encoding.rows:
+            origin = self.encoding.origins.get(row.handle)
+            if origin is None:
+                continue
+            self.origins.setdefault(handles[row.handle], origin)
+            children = tuple(handles[c] for c in row.children)
+            self.spelled.setdefault((row.symbol, children, row.attributes), origin)
+
+    def graph(self) -> Graph:
+        graph = self.emitter.graph
+        for node in self.encoding.graph.nodes:
+            if node.op == "placeholder":
+                self.copies[node] = self.emitter.placeholder(node)
+                if node in self.encoding.handles:
+                    cls = self._class(node)
+                    self.values.setdefault(cls, self.copies[node])
+        for node in self.encoding.effects:
+            self._effect(node)
+        returned = _Exit(self).outputs(self.encoding.outputs)
+        output = next(n for n in self.encoding.graph.nodes if n.op == "output")
+        new = graph.output(type(output.args[0])(returned) if _sequence(output) else returned[0])
+        new.meta = dict(output.meta)
+        graph.eliminate_dead_code(lambda n: n in self.kept or n.is_impure())
+        graph.lint()
+        return graph
+
+    @property
+    def kept(self) -> set[Node]:
+        """The nodes that run for their effect."""
+        return {self.copies[n] for n in self.encoding.effects}
+
+    def _class(self, node: Node) -> int:
+        return self.snapshot.handles[self.encoding.handles[node]]
+
+    def value(self, cls: int) -> Any:
+        """The node (or number) of a class, its operands emitted first, without recursion."""
+        stack = [cls]
+        while stack:
+            top = stack[-1]
+            if top in self.values:
+                stack.pop()
+                continue
+            k = self.problem.enodes[self.choice[top]]
+            missing = [c for c in self._needs(top, k) if c not in self.values]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            self.values[top] = self._emit(top, k)
+            stack.pop()
+        return self.values[cls]
+
+    def _needs(self, cls: int, k: int) -> Sequence[int]:
+        if isinstance(self._meta(cls), Scalar):
+            return ()
+        return self.snapshot.children[k]
+
+    def _meta(self, cls: int) -> Any:
+        text = self.snapshot.metas[cls]
+        return None if text == "effect" else self.encoding.texts.value(text)
+
+    def _emit(self, cls: int, k: int) -> Any:
+        s, meta = self.snapshot, self._meta(cls)
+        if isinstance(meta, Scalar):
+            return self.emitter.argument(meta.value)
+        symbol = s.symbols[k]
+        self.emitter.origin = self.origins.get(cls, self.emitter.origin)
+        if symbol.operator == "leaf":
+            return self._leaf(cls)
+        given = self.spelled.get((symbol, s.children[k], s.attributes[k]))
+        if given is not None:
+            node = self._as_given(given, s.children[k])
+            if node is not None:
+                return node
+        attributes = [self.encoding.texts.value(a) for a in s.attributes[k]]
+        if symbol.operator not in OPERATORS:
+            raise AssertionError(f"no given call spells {symbol.operator}")
+        operands = [self.values[c] for c in s.children[k]]
+        node = self.emitter.emit(symbol.operator, operands, attributes)
+        made = self.encoding.texts.text(meta_of(node.meta["val"]))
+        if made != s.metas[cls]:
+            raise AssertionError(f"{symbol.operator} made {made}, not {s.metas[cls]}")
+        return node
+
+    def _leaf(self, cls: int) -> Any:
+        """The node of a leaf: an attribute of the given module, copied on first use."""
+        for handle, node in self.encoding.leaves.items():
+            if self.snapshot.handles[handle] == cls and node in self.copies:
+                return self.copies[node]
+        for handle, node in self.encoding.leaves.items():
+            if self.snapshot.handles[handle] == cls and node.op == "get_attr":
+                return self.attribute(node)
+        raise AssertionError(f"a leaf of class {cls} is read before it runs")
+
+    def attribute(self, node: Node) -> Node:
+        """The copy of a `get_attr` node."""
+        if node not in self.copies:
+            copy = self.emitter.graph.get_attr(str(node.target))
+            copy.meta = dict(node.meta)
+            self.copies[node] = copy
+        return self.copies[node]
+
+    def _as_given(self, given: Node, children: tuple[int, ...]) -> Node | None:
+        """The given call on the new operands; None where it read other values, or torch refuses it now."""
+
+        class Unknown(Exception):
+            pass
+
+        def new(node: Node) -> Any:
+            if node in self.encoding.handles:
+                cls = self._class(node)
+                if cls not in children:
+                    raise Unknown
+                return self.values[cls]
+            if node.op == "get_attr":
+                return self.attribute(node)
+            return self.emitter.argument(node.meta["val"])
+
+        target = given.target
+        try:
+            args = torch.fx.map_arg(given.args, new)
+            kwargs = torch.fx.map_arg(given.kwargs, new)
+            if _reads_layout(target):
+                args = self._pinned(given.args, args)
+            return self.emitter.call(target, *args, **kwargs)
+        except Unknown:
+            return None
+        except (RuntimeError, ValueError, TypeError):
+            if str(target) not in ("aten.view.default", "aten._unsafe_view.default"):
+                raise
+            return None  # strides changed, so a view must be a reshape
+
+    def _pinned(self, before: Any, after: Any) -> Any:
+        """The operands with the strides they had in the given program."""
+
+        def pin(old: Any, new: Any) -> Any:
+            if isinstance(old, (list, tuple)):
+                return [pin(o, n) for o, n in zip(old, new, strict=True)]
+            if isinstance(old, Node) and isinstance(old.meta.get("val"), torch.Tensor):
+                if isinstance(new, Node):
+                    return self.emitter.restride(new, old.meta["val"])
+            return new
+
+        return tuple(pin(old, new) for old, new in zip(before, after, strict=True))
+
+    def _effect(self, node: Node) -> None:
+        """Run a call as given, on operands with their given strides."""
+        self.emitter.origin = node
+
+        def new(argument: Node) -> Any:
+            if argument in self.encoding.handles:
+                value = self.value(self._class(argument))
+                like = argument.meta.get("val")
+                if isinstance(value, Node) and isinstance(like, torch.Tensor):
+                    return self.emitter.restride(value, like)
+                return value
+            if argument.op == "get_attr":
+                return self.attribute(argument)
+            return self.emitter.argument(argument.meta["val"])
+
+        args = torch.fx.map_arg(node.args, new)
+        kwargs = torch.fx.map_arg(node.kwargs, new)
+        copy = self.emitter.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+        copy.meta = dict(node.meta)
+        self.copies[node] = copy
+        self.values[self._class(node)] = copy
+        self.emitter.learn(copy)
+
+
+@dataclass
+class _Exit:
+    """The end of the graph, where layout and aliasing come back."""
+
+    decoder: _Decoder
+
+    def outputs(self, outputs: Sequence[Output]) -> list[Any]:
+        """What the graph returns: no value shares storage but as given."""
+        emitter = self.decoder.emitter
+        owners: dict[int, Any] = {}  # storage -> who owns it
+        for node in emitter.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                owners.setdefault(_storage(node), node)
+        bases: dict[Node, Any] = {}
+        returned: dict[Node, Any] = {}
+        results: list[Any] = []
+        for output in outputs:
+            if output.base is None:
+                results.append(output.value)
+                continue
+            if output.value not in returned:
+                if output.base not in bases:
+                    bases[output.base] = self._base(output.base, owners)
+                node = bases[output.base]
+                for view in output.views:
+                    node = self._view(view, node, returned)
+                returned[output.value] = node
+            results.append(returned[output.value])
+        return results
+
+    def _base(self, base: Node, owners: dict[int, Any]) -> Any:
+        """The value of a base in storage of its own (or the input it is), with its given strides."""
+        d = self.decoder
+        d.emitter.origin = base
+        if base.op in ("placeholder", "get_attr"):
+            return d.copies[base] if base.op == "placeholder" else d.attribute(base)
+        if base not in d.encoding.handles:
+            return d.emitter.argument(base.meta["val"])
+        node = d.value(d._class(base))
+        like = base.meta["val"]
+        if not isinstance(node, Node) or not isinstance(like, torch.Tensor):
+            return node
+        if base in d.encoding.effects:
+            return node
+        node = d.emitter.restride(node, like)
+        if _storage(node) in owners and owners[_storage(node)] is not base:
+            node = d.emitter.call(aten.clone.default, node)
+            node = d.emitter.restride(node, like)
+        owners[_storage(node)] = base
+        return node
+
+    def _view(self, view: Node, base: Node, made: Mapping[Node, Any]) -> Any:
+        """A view of the given program, taken of the new base."""
+        if view in made:
+            return made[view]
+        d = self.decoder
+        d.emitter.origin = view
+
+        def new(argument: Node) -> Any:
+            value = argument.meta["val"]
+            return base if isinstance(value, (torch.Tensor, list, tuple)) else d.emitter.argument(value)
+
+        args = torch.fx.map_arg(view.args, new)
+        kwargs = torch.fx.map_arg(view.kwargs, new)
+        return d.emitter.call(view.target, *args, **kwargs)
+
+
+def _sequence(output: Node) -> bool:
+    return isinstance(output.args[0], (list, tuple))
+
+
+def _storage(node: Node) -> int:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return id(node)
+    return value.untyped_storage()._cdata
+
+
+def _reads_layout(target: Any) -> bool:
+    """Whether a call may see the strides of its operands: custom operators, and views not in the table."""
+    if isinstance(target, HigherOrderOperator):
+        return True
+    if not isinstance(target, OpOverload):
+        return False
+    if target.namespace not in ("aten", "prims"):
+        return True
+    known = ("view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "squeeze")
+    name = target._schema.name.split("::")[1]
+    views = any(r.alias_info is not None for r in target._schema.returns)
+    return views and name not in (*known, "unsqueeze", "to", "contiguous", "alias", "detach")
+
+
+

@@ -1,0 +1,322 @@
+"""The e-graph itself: the only file that speaks to egglog."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import pickle
+import re
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from egglog.bindings import EGraph
+
+from eqsat.operators import OPERATORS
+
+_engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+class EngineError(RuntimeError):
+    """The e-graph broke (a Rust panic or a refused command) and cannot be used any more."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One typed constructor: an operator with a fixed number of children and of attributes.
+
+    `layout` says how the arguments of an operator that is not in the table interleave (see `encode`).
+    """
+
+    operator: str
+    children: int
+    attributes: int
+    layout: str = ""
+
+    @property
+    def name(self) -> str:
+        """The constructor's name in egglog text."""
+        known = OPERATORS.get(self.operator)
+        base = self.operator if known is None or not known.variadic else f"{self.operator}_{self.children}"
+        if self.layout:
+            base = f"{self.operator}_{self.layout}"
+        return re.sub(r"\W", lambda m: f"_{ord(m[0]):x}" if m[0] != "." else "_", base)
+
+
+NUMBER = Symbol("number", 0, 1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One e-node to insert: its handle, constructor, children's handles and attribute texts."""
+
+    handle: int
+    symbol: Symbol
+    children: tuple[int, ...]
+    attributes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The e-graph read back: e-nodes as arrays, sorted so that equal e-graphs give equal snapshots.
+
+    `symbols[k]`, `classes[k]`, `children[k]` and `attributes[k]` are e-node k; `metas[c]` the text of
+    class c's meta; `handles[h]` the class of an inserted row; `constant[c]` whether class c is constant.
+    """
+
+    symbols: tuple[Symbol, ...]
+    classes: tuple[int, ...]
+    children: tuple[tuple[int, ...], ...]
+    attributes: tuple[tuple[str, ...], ...]
+    metas: Mapping[int, str]
+    handles: Mapping[int, int]
+    constant: frozenset[int]
+    pending: tuple[tuple[int, int, int], ...]  # (rule, class of the left side, of the right side)
+    num_classes: int
+
+
+@dataclass(frozen=True)
+class RunStats:
+    """What a run reports of its rules: matches and seconds by rule name."""
+
+    matches: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def _dispatch(engine: str, key: str, *texts: str) -> Any:
+    return _engines[engine].answer(key, texts)
+
+
+def _watch(engine: str, size: int) -> bool:
+    return bool(_engines[engine].watch(int(size)))
+
+
+def _reference(function: Callable[..., Any]) -> str:
+    return f'(py-object "{base64.b64encode(pickle.dumps(function)).decode()}")'
+
+
+def quote(text: str) -> str:
+    """A text as an egglog string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+class Engine:
+    """An e-graph of typed constructors, filled once, run once, read once; bound to its thread.
+
+    `oracle(symbol, metas, attributes)` gives the text of an e-node's meta from those of its children.
+    """
+
+    def __init__(self, oracle: Callable[[Symbol, tuple[str, ...], tuple[str, ...]], str]) -> None:
+        self._oracle = oracle
+        self._name = f"e{next(_numbers)}"
+        _engines[self._name] = self
+        self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
+        self._egraph = EGraph(fact_directory=self._folder.name)
+        self._symbols: dict[str, Symbol] = {}
+        self._callbacks: dict[str, Callable[..., Any]] = {}
+        self._answers: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._on_iteration: Callable[[int], bool] = lambda size: False
+        self.command(
+            "(sort T)",
+            "(constructor Node (i64) T)",
+            "(function meta (T) String :merge old)",
+            "(function rank (T) i64 :merge (min old new))",
+            "(relation constant (T))",
+            "(relation finite (T))",
+            "(relation pending (i64 T T))",
+            "(relation given_meta (i64 String))",
+            "(relation given_constant (i64))",
+            "(relation given_finite (i64))",
+            "(ruleset insertion)",
+            "(ruleset analysis)",
+            "(ruleset rules)",
+            "(rule ((given_meta i m)) ((set (meta (Node i)) m) (set (rank (Node i)) i)) :ruleset insertion)",
+            "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
+            "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
+            "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
+            ' (!= m "invalid")) ((union a b)) :ruleset analysis)',
+        )
+
+    def command(self, *texts: str) -> None:
+        """Run egglog commands, one a text (a text that holds many is slow to parse)."""
+        for text in texts:
+            self._run(text)
+
+    def _run(self, text: str) -> Any:
+        try:
+            return self._egraph.run_program(*self._egraph.parse_program(text))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a Rust panic is a BaseException; afterwards the e-graph is dead
+            raise EngineError(f"{type(error).__name__}: {error} in {text[:300]}") from error
+
+    def declare(self, symbols: Iterable[Symbol], pure: Callable[[Symbol], bool]) -> None:
+        """Declare constructors, with the rules that find the meta and the constness of their e-nodes."""
+        for symbol in symbols:
+            if symbol.name in self._symbols:
+                if self._symbols[symbol.name] != symbol:
+                    raise ValueError(f"two operators would share the name {symbol.name!r}")
+                continue
+            self._symbols[symbol.name] = symbol
+            columns = ["T"] * symbol.children + ["String"] * symbol.attributes
+            self.command(f"(constructor {symbol.name} ({' '.join(columns)}) T)")
+            self.command(*self._analysis(symbol, pure(symbol)))
+
+    def _analysis(self, symbol: Symbol, pure: bool) -> list[str]:
+        name = symbol.name
+        xs = [f"x{i}" for i in range(symbol.children)]
+        ms = [f"m{i}" for i in range(symbol.children)]
+        attrs = [f"a{i}" for i in range(symbol.attributes)]
+        head = f"(= e ({' '.join([name, *xs, *attrs])}))"
+        texts: list[str] = []
+        if pure and (xs or symbol.operator in OPERATORS):
+            known = " ".join(f"(constant {x})" for x in xs)
+            texts.append(f"(rule ({head} {known}) ((constant e)) :ruleset analysis)")
+        if symbol.operator not in OPERATORS and symbol != NUMBER:
+            return texts
+        body = " ".join([head, *(f"(= {m} (meta {x}))" for m, x in zip(ms, xs, strict=True))])
+        keys = " ".join([*ms, *attrs])
+        columns = " ".join(["String"] * (symbol.children + symbol.attributes))
+        answer = self.call(f"meta {name}", [*ms, *attrs])
+        self._callbacks[f"meta {name}"] = lambda *texts: self._oracle(
+            symbol, texts[: symbol.children], texts[symbol.children :]
+        )
+        return [
+            *texts,
+            f"(relation ask_{name} ({columns}))",
+            f"(function say_{name} ({columns}) String :merge old)",
+            f"(rule ({body}) ((ask_{name} {keys})) :ruleset analysis)",
+            f"(rule ((ask_{name} {keys})) ((set (say_{name} {keys}) {answer})) :ruleset analysis)",
+            f"(rule ({body} (= m (say_{name} {keys}))) ((set (meta e) m)) :ruleset analysis)",
+        ]
+
+    def call(self, key: str, variables: Sequence[str], kind: str = "string") -> str:
+        """The egglog expression that calls the callback `key` on string variables."""
+        arguments = " ".join(f"(py-from-string {v})" for v in (quote(self._name), quote(key), *variables))
+        return f"(py-to-{kind} (py-call {_reference(_dispatch)} {arguments}))"
+
+    def callback(self, key: str, function: Callable[..., Any]) -> None:
+        """Let rules call `function` by the name `key`; answers are remembered."""
+        self._callbacks[key] = function
+
+    def answer(self, key: str, texts: tuple[str, ...]) -> Any:
+        """The (remembered) answer of a callback."""
+        if (key, texts) not in self._answers:
+            self._answers[key, texts] = self._callbacks[key](*texts)
+        return self._answers[key, texts]
+
+    def insert(
+        self,
+        rows: Sequence[Row],
+        metas: Mapping[int, str],
+        constant: Sequence[int],
+        finite: Sequence[int],
+    ) -> None:
+        """Insert e-nodes by handle, with the known metas (of every handle), constants and finite values."""
+        tables: dict[str, list[str]] = {}
+        for row in rows:
+            columns = [row.handle, *row.children, *row.attributes]
+            tables.setdefault(row.symbol.name, []).append("\t".join(map(str, columns)))
+        for name, lines in tables.items():
+            symbol = self._symbols[name]
+            xs = [f"x{i}" for i in range(symbol.children)]
+            attrs = [f"a{i}" for i in range(symbol.attributes)]
+            sorts = ["i64"] * (1 + len(xs)) + ["String"] * len(attrs)
+            term = " ".join([name, *(f"(Node {x})" for x in xs), *attrs])
+            self.command(
+                f"(relation given_{name} ({' '.join(sorts)}))",
+                f"(rule ((given_{name} {' '.join(['o', *xs, *attrs])}))"
+                f" ((union (Node o) ({term}))) :ruleset insertion)",
+            )
+            self._load(f"given_{name}", lines)
+        self._load("given_meta", [f"{handle}\t{meta}" for handle, meta in metas.items()])
+        self._load("given_constant", [str(handle) for handle in constant])
+        self._load("given_finite", [str(handle) for handle in finite])
+        self.command("(run-schedule (saturate (run insertion)))")
+
+    def _load(self, relation: str, lines: Sequence[str]) -> None:
+        if not lines:
+            return
+        path = Path(self._folder.name, f"{relation}.tsv")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.command(f'(input {relation} "{path.name}")')
+
+    def run(
+        self, iterations: int, match_limit: int, on_iteration: Callable[[int], bool]
+    ) -> RunStats:
+        """Apply the rules until `on_iteration(rows so far)` says stop, at most `iterations` times.
+
+        `match_limit` is what one rule may match in one iteration before it is banned for a while.
+        """
+        self._on_iteration = on_iteration
+        watch = (
+            f"(py-to-bool (py-call {_reference(_watch)} (py-from-string {quote(self._name)})"
+            f" (py-from-int (get-size!))))"
+        )
+        outputs = self._run(
+            f"(run-schedule (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"
+            f" (repeat {iterations} (saturate (run analysis)) (run-with bo rules :until (guard {watch})))"
+            " (saturate (run analysis)))"
+        )
+        report = outputs[0].report
+        return RunStats(
+            dict(report.num_matches_per_rule),
+            # egglog 13 stores milliseconds as microseconds (facts: a factor of 1000)
+            {
+                name: 1000 * spent.total_seconds()
+                for name, spent in report.search_and_apply_time_per_rule.items()
+            },
+        )
+
+    def watch(self, size: int) -> bool:
+        """Called by egglog once an iteration; True stops the run."""
+        return self._on_iteration(size)
+
+    def snapshot(self) -> Snapshot:
+        """The whole e-graph, read back."""
+        tables = self._egraph.freeze().functions
+        ids: dict[int, int] = {}
+
+        def class_of(value: Any) -> int:
+            return ids.setdefault(hash(value), len(ids))
+
+        string = self._egraph.value_to_string
+        integer = self._egraph.value_to_i64
+        strings: dict[int, str] = {}
+
+        def text_of(value: Any) -> str:
+            key = hash(value)
+            if key not in strings:
+                strings[key] = string(value)
+            return strings[key]
+
+        handles = {integer(r.inputs[0]): class_of(r.output) for r in tables["Node"].rows}
+        handles = dict(sorted(handles.items()))
+        nodes: list[tuple[Symbol, int, tuple[int, ...], tuple[str, ...]]] = []
+        for name in sorted(self._symbols):
+            symbol = self._symbols[name]
+            for row in tables[name].rows:
+                inputs = row.inputs
+                children = tuple(class_of(v) for v in inputs[: symbol.children])
+                attributes = tuple(text_of(v) for v in inputs[symbol.children :])
+                nodes.append((symbol, class_of(row.output), children, attributes))
+        return Snapshot(
+            symbols=tuple(n[0] for n in nodes),
+            classes=tuple(n[1] for n in nodes),
+            children=tuple(n[2] for n in nodes),
+            attributes=tuple(n[3] for n in nodes),
+            metas={class_of(r.inputs[0]): text_of(r.output) for r in tables["meta"].rows},
+            handles=handles,
+            constant=frozenset(class_of(r.inputs[0]) for r in tables["constant"].rows),
+            pending=tuple(
+                (integer(r.inputs[0]), class_of(r.inputs[1]), class_of(r.inputs[2]))
+                for r in tables["pending"].rows
+            ),
+            num_classes=len(ids),
+        )
+

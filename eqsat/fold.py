@@ -1,0 +1,126 @@
+"""Constants computed once: what depends on frozen weights alone becomes a weight of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+
+from eqsat.encode import effect
+from eqsat.meta import Symbolic
+
+aten = torch.ops.aten
+_FILLS = (aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default)
+_VIEWS = frozenset(
+    "view reshape permute transpose t expand slice select squeeze unsqueeze alias detach".split()
+)
+
+
+@dataclass(frozen=True)
+class Folding:
+    """The constants that replace calls, by the name of their new placeholder, and their size in bytes."""
+
+    tensors: Mapping[str, Tensor]
+    bytes: int
+
+
+def fold(
+    graph: Graph, constants: Mapping[str, Tensor], mode: FakeTensorMode, budget: int
+) -> Folding | None:
+    """Replaces, in `graph`, constant calls by placeholders; None (and no change) if over `budget` bytes.
+
+    Views of weights stay views and fills stay fills: they cost nothing where they are used.
+    """
+    constant = _constant_nodes(graph, constants)
+    wanted = _wanted(graph, constant)
+    values: dict[Node, Any] = {n: constants[n.name] for n in constant if n.op == "placeholder"}
+    storages: dict[int, int] = {}
+    with torch.no_grad():
+        for node in _ancestors(graph, wanted):
+            if node not in values:
+                args = torch.fx.map_arg(node.args, values.__getitem__)
+                kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
+                values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            if node in wanted:
+                storage = values[node].untyped_storage()
+                storages[storage._cdata] = storage.nbytes()
+                if sum(storages.values()) > budget:
+                    return None
+    tensors: dict[str, Tensor] = {}
+    names = {n.name for n in graph.nodes}
+    first = next(iter(graph.nodes))
+    for node in wanted:
+        name = _fresh(f"folded_{len(tensors)}", names)
+        with graph.inserting_before(first):
+            placeholder = graph.placeholder(name)
+        tensors[placeholder.name] = values[node].detach()
+        placeholder.meta = {k: v for k, v in node.meta.items() if k != "val"}
+        placeholder.meta["val"] = mode.from_tensor(values[node], static_shapes=True)
+        node.replace_all_uses_with(placeholder)
+    graph.eliminate_dead_code()
+    return Folding(tensors, sum(storages.values()))
+
+
+def _constant_nodes(graph: Graph, constants: Mapping[str, Tensor]) -> dict[Node, None]:
+    constant: dict[Node, None] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if node.name in constants:
+                constant[node] = None
+        elif (
+            node.op == "call_function"
+            and isinstance(node.target, OpOverload)
+            and effect(node) is None
+            and all(n in constant for n in node.all_input_nodes)
+            and not _symbolic(node)
+        ):
+            constant[node] = None
+    return constant
+
+
+def _symbolic(node: Node) -> bool:
+    value = node.meta["val"]
+    return not isinstance(value, Tensor) or any(isinstance(s, Symbolic) for s in value.shape)
+
+
+def _is_view(node: Node) -> bool:
+    target = node.target
+    if not isinstance(target, OpOverload) or not node.all_input_nodes:
+        return False
+    return target._schema.name.split("::")[1] in _VIEWS
+
+
+def _wanted(graph: Graph, constant: Mapping[Node, None]) -> Sequence[Node]:
+    """The constant calls that something not constant reads, views looked through, fills left alone."""
+    wanted: dict[Node, None] = {}
+    for node in graph.nodes:
+        if node in constant:
+            continue
+        for source in node.all_input_nodes:
+            while source in constant and _is_view(source):
+                source = source.all_input_nodes[0]
+            if source in constant and source.op != "placeholder" and source.target not in _FILLS:
+                wanted[source] = None
+    order = {n: i for i, n in enumerate(graph.nodes)}
+    return sorted(wanted, key=order.__getitem__)
+
+
+def _ancestors(graph: Graph, wanted: Sequence[Node]) -> Sequence[Node]:
+    needed = set(wanted)
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
+    return [n for n in graph.nodes if n in needed]
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

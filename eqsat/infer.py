@@ -1,0 +1,119 @@
+"""The meta of an operator's result, asked of torch on the meta device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from eqsat.engine import NUMBER, Symbol
+from eqsat.functions import Function
+from eqsat.kind import Kind
+from eqsat.meta import INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
+from eqsat.operators import OPERATORS
+
+
+class Oracle:
+    """Answers the shape, dtype and device of operators, and "invalid" where they cannot be applied.
+
+    A symbolic dimension stays symbolic: what could only be decided by specialising one is invalid.
+    """
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._modes: dict[int, FakeTensorMode] = {}
+
+    def __call__(self, symbol: Symbol, metas: Sequence[str], attributes: Sequence[str]) -> str:
+        """The text of the result's meta, from the texts of the operands' metas and of the attributes."""
+        if INVALID in metas or INVALID in attributes:
+            return INVALID
+        values = [self.texts.value(a) for a in attributes]
+        if symbol == NUMBER:
+            return self.texts.text(Scalar(values[0]))
+        meta = self.infer(symbol.operator, [self.texts.value(m) for m in metas], values)
+        return INVALID if meta is None else self.texts.text(meta)
+
+    def infer(
+        self, name: str, metas: Sequence[AnyMeta], attributes: Sequence[Any]
+    ) -> AnyMeta | None:
+        """The meta of operator `name` applied to operands of these metas; None where it is invalid."""
+        operator = OPERATORS[name]
+        if name == "getitem":
+            parts = metas[0]
+            return parts[attributes[0]] if isinstance(parts, tuple) else None
+        if any(isinstance(m, tuple) for m in metas) or not _canonical(name, metas, attributes):
+            return None
+        devices = {m.device: None for m in metas if isinstance(m, Meta) and m.ndim > 0}
+        devices = devices or {m.device: None for m in metas if isinstance(m, Meta)}
+        if len(devices) > 1:
+            return None
+        with self.decided([*metas, *attributes]):
+            try:
+                if operator.infer is not None:
+                    return operator.infer(*metas, *attributes)
+                operands = [m.value if isinstance(m, Scalar) else self._tensor(m) for m in metas]
+                if operator.kind is Kind.CREATION:
+                    devices = {str(attributes[-1]): None}
+                    attributes = [*attributes[:-1], torch.device("meta")]
+                result = meta_of(operator.evaluate(*operands, *attributes))
+            except Exception:  # whatever torch refuses is not a value: an "invalid" e-class, no crash
+                return None
+        if not isinstance(result, Meta):
+            return result
+        return Meta(result.shape, result.dtype, next(iter(devices), result.device))
+
+    @staticmethod
+    def number(value: Any) -> Scalar:
+        """The meta of a Python number."""
+        return Scalar(value)
+
+    @contextlib.contextmanager
+    def decided(self, values: Sequence[Any], mode: FakeTensorMode | None = None) -> Iterator[None]:
+        """A context in which a question about a symbolic dimension is an error unless it is decided.
+
+        Runs in `mode`, or where a value is symbolic in a fake mode of its own.
+        """
+        env = shape_env(values)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            if env is not None:
+                stack.enter_context(env.error_on_new_guards())
+                fresh = FakeTensorMode(shape_env=env, static_shapes=False)
+                mode = mode or self._modes.setdefault(id(env), fresh)
+            if mode is not None:
+                stack.enter_context(mode)
+            yield
+
+    def _tensor(self, meta: Any) -> torch.Tensor:
+        if meta.symbolic:
+            return torch.empty(meta.shape, dtype=meta.dtype, device="meta")
+        text = self.texts.text(meta)
+        if text not in self._tensors:
+            self._tensors[text] = torch.empty(meta.shape, dtype=meta.dtype, device="meta")
+        return self._tensors[text]
+
+
+def _canonical(name: str, metas: Sequence[Any], attributes: Sequence[Any]) -> bool:
+    """Whether the attributes are in the one form the language allows (see `Operator`)."""
+    if name == "slice":
+        dim, start, end, step = attributes
+        if not (-metas[0].ndim <= dim < 0):
+            return False
+        size = metas[0].shape[dim]
+        if all(isinstance(v, int) for v in (start, end, size)):
+            return 0 <= start <= end <= size and step > 0
+        return True
+    if name in ("cat", "softmax", "log_softmax"):
+        return isinstance(attributes[-1], int) and -metas[0].ndim <= attributes[-1] < 0
+    if name == "reduction":
+        dims = attributes[1]
+        return isinstance(attributes[0], Function) and all(
+            -metas[0].ndim <= d < 0 for d in dims
+        ) and list(dims) == sorted(set(dims))
+    if name == "permute":
+        return sorted(attributes[0]) == list(range(metas[0].ndim))
+    return True

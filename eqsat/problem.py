@@ -1,0 +1,123 @@
+"""The e-graph as an extraction problem: which e-nodes may be chosen, what each costs, and the given choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.cost.additive import Call, Estimate, price, total
+from eqsat.cost.device import Device
+from eqsat.encode import Encoding
+from eqsat.engine import Snapshot
+from eqsat.kind import Kind
+from eqsat.meta import INVALID, Scalar
+from eqsat.operators import OPERATORS
+from extract import Choice, EGraph, reached
+
+FOLDED = 1e-12  # seconds: what a constant costs, so that the fewest are computed
+PER_BYTE = 1e-21  # and for each of its bytes
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An extraction problem over the e-nodes of a snapshot.
+
+    `enodes[i]` is the snapshot's e-node behind node i, `estimates[i]` what it costs; `given` is the choice
+    that gives the program back as it came.
+    """
+
+    egraph: EGraph
+    enodes: tuple[int, ...]
+    estimates: tuple[Estimate, ...]
+    given: Choice
+
+    def estimate(self, choice: Choice) -> Estimate:
+        """The predicted cost of a choice: the sum over its e-nodes."""
+        return total(self.estimates[choice[c]] for c in reached(self.egraph, choice))
+
+
+def problem(snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) -> Problem:
+    """The extraction problem of `snapshot` on `device`; with `fold`, constant classes cost nothing."""
+    pricer = _Pricer(snapshot, encoding, device, fold)
+    leaf_classes = {
+        snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
+        for handle, reads in encoding.reads.items()
+    }
+    nodes: list[tuple[int, float, Sequence[int]]] = []
+    enodes: list[int] = []
+    estimates: list[Estimate] = []
+    for k, symbol in enumerate(snapshot.symbols):
+        cls = snapshot.classes[k]
+        if snapshot.metas.get(cls, INVALID) == INVALID:
+            continue
+        children: Sequence[int] = snapshot.children[k]
+        if symbol.operator == "leaf":
+            children = leaf_classes.get(cls, ())
+        elif isinstance(pricer.meta(cls), Scalar):
+            children = ()
+        estimate, cost = pricer.price(k)
+        nodes.append((cls, cost, children))
+        enodes.append(k)
+        estimates.append(estimate)
+    roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
+    egraph = EGraph.build(nodes, roots, snapshot.num_classes)
+    return Problem(egraph, tuple(enodes), tuple(estimates), _given(snapshot, encoding, enodes))
+
+
+def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Choice:
+    """The e-node of the first given row of every class: acyclic, for rows refer to earlier rows."""
+    where = {
+        (snapshot.symbols[k], snapshot.children[k], snapshot.attributes[k]): index
+        for index, k in enumerate(enodes)
+    }
+    choice = np.full(snapshot.num_classes, -1, dtype=np.int32)
+    for row in encoding.rows:
+        cls = snapshot.handles[row.handle]
+        if choice[cls] < 0:
+            children = tuple(snapshot.handles[c] for c in row.children)
+            choice[cls] = where.get((row.symbol, children, row.attributes), -1)
+    return choice
+
+
+class _Pricer:
+    def __init__(
+        self, snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool
+    ) -> None:
+        self.snapshot = snapshot
+        self.value = encoding.texts.value
+        self.device = device
+        self.fold = fold
+        self.known: dict[tuple[object, ...], tuple[Estimate, float]] = {}
+
+    def meta(self, cls: int) -> object:
+        text = self.snapshot.metas[cls]
+        return None if text == "effect" else self.value(text)
+
+    def price(self, k: int) -> tuple[Estimate, float]:
+        """The estimate of e-node k, and its cost in the problem."""
+        s = self.snapshot
+        symbol, cls = s.symbols[k], s.classes[k]
+        operator = OPERATORS.get(symbol.operator)
+        kind = operator.kind if operator is not None else Kind.OPAQUE
+        output = self.meta(cls)
+        if symbol.operator in ("leaf", "number") or isinstance(output, Scalar):
+            return Estimate(), 0.0
+        if self.fold and cls in s.constant:
+            size = sum(int(m.bytes()) for m in _metas(output))
+            return Estimate(), 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
+        children = s.children[k]
+        key = (symbol, tuple(s.metas[c] for c in children), len(set(children)), s.attributes[k])
+        if key not in self.known:
+            attributes = tuple(self.value(a) for a in s.attributes[k])
+            distinct = tuple(children.index(c) for c in dict.fromkeys(children))
+            inputs = tuple(self.meta(c) for c in children)
+            call = Call(symbol.operator, kind, inputs, output, attributes, distinct)
+            estimate = price(call, self.device)
+            self.known[key] = estimate, estimate.seconds
+        return self.known[key]
+
+
+def _metas(output: object) -> tuple[object, ...]:
+    return output if isinstance(output, tuple) else (output,)

@@ -1,0 +1,226 @@
+"""What a person reads: what changed and why, what it is predicted to save, and how sure we are."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from eqsat.check import Check
+from eqsat.cost.additive import Estimate
+from eqsat.saturate import RuleCount, Saturation
+
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How the e-graph was read: the extractor's method, what it proved, and the bound it proved."""
+
+    method: str
+    status: str
+    cost: float
+    lower_bound: float
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """The share of the cost that a better selection might still save; 0 if proven cheapest."""
+        return 1 - self.lower_bound / self.cost if self.cost > self.lower_bound else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one `optimize` did; `str(report)` is for a person, `report.to_dict()` for a program.
+
+    `kept` says why the given program came back as it was (None when it did not). `before` and
+    `after` are predictions for `device`. `folded_bytes` is the memory of constants computed ahead.
+    Operators are counted by their ATen name; `coverage` says of each operator that no rule can
+    see why that is so; `seconds` are those of each step, in order.
+    """
+
+    kept: str | None
+    numerics: str
+    device: str
+    extractor: str
+    saturation: Saturation | None
+    before: Estimate | None
+    after: Estimate | None
+    extraction: Extraction | None
+    folded_bytes: int
+    fold_budget: int | None
+    check: Check | None
+    operators_before: dict[str, int]
+    operators_after: dict[str, int]
+    coverage: dict[str, str]
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        """The report as plain text, 100 columns wide."""
+        sink = io.StringIO()
+        console = Console(file=sink, width=WIDTH, color_system=None, force_terminal=False)
+        console.print(self.__rich__())
+        return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
+
+    def __rich__(self) -> RenderableType:
+        """The report as rich shows it, in colour where the terminal has any."""
+        parts = [*_headline(self), *_facts(self)]
+        if self.saturation is not None:
+            parts += [*_rules(self.saturation.rules), *_operators(self), *_sizes(self.saturation)]
+        return Group(*parts, *_coverage(self.coverage), *_steps(self.seconds))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report in dicts, lists, strings and numbers, as `json.dumps` takes them."""
+        return _plain(self)
+
+
+def _headline(report: Report) -> list[RenderableType]:
+    """The first sentence; before it, loudly, that a check failed."""
+    lines: list[RenderableType] = []
+    if report.check is not None and not report.check.passed:
+        lines.append(
+            Text("!! CHECK FAILED: the result differed and was thrown away !!", "bold red")
+        )
+    if report.kept is not None:
+        lines.append(Text(f"The given program came back unchanged: {report.kept}", "bold yellow"))
+    else:
+        lines.append(Text(f"{_saving(report)}; {_verdict(report.check)}", "bold"))
+    return lines
+
+
+def _saving(report: Report) -> str:
+    """The predicted time and the kernels, before and after."""
+    before, after = report.before, report.after
+    if before is None or after is None:
+        return f"no prediction for {report.device}"
+    times = f"predicted {duration(before.seconds)} -> {duration(after.seconds)}"
+    ratio = f" ({before.seconds / after.seconds:.2f}x)" if after.seconds > 0 else ""
+    kernels = f"{before.kernels} -> {after.kernels} kernels before fusion"
+    return f"{times}{ratio} on {report.device}, {kernels}"
+
+
+def _verdict(check: Check | None) -> str:
+    """Whether the result was compared with the given program, and how far apart they were."""
+    if check is None:
+        return "not checked"
+    ran = sum(not probe.skipped for probe in check.probes)
+    if not ran:
+        return "not checked: every probe was skipped"
+    return f"checked equal on {ran} probes, max error {check.max_error:.1e}"
+
+
+def _facts(report: Report) -> list[RenderableType]:
+    """One line each: the settings, how near the optimum the extraction is proven, memory."""
+    lines = [f"numerics {report.numerics}, extractor {report.extractor}"]
+    if (found := report.extraction) is not None:
+        bound = f"proven within {found.gap:.1%} of the cheapest" if found.gap else "proven cheapest"
+        if not math.isfinite(found.lower_bound):
+            bound = "nothing proven"
+        lines.append(f"extraction: {found.method}, {found.status}, {bound} in this e-graph")
+    if report.folded_bytes:
+        budget = "" if report.fold_budget is None else f" of {size(report.fold_budget)} allowed"
+        lines.append(f"constants computed ahead: {size(report.folded_bytes)}{budget}")
+    return [Text(line) for line in lines]
+
+
+def _rules(rules: Iterable[RuleCount]) -> list[RenderableType]:
+    """The rules that matched: how often, how many unions were admitted or refused, and why."""
+    rules = tuple(rules)
+    fired = [rule for rule in rules if rule.matches]
+    rows = [
+        (r.name, str(r.matches), str(r.admitted), str(r.refused), duration(r.seconds), r.reason)
+        for r in fired
+    ]
+    title = f"Rules that matched: {len(fired)} of {len(rules)}"
+    return _table(title, ("rule", "matches", "admitted", "refused", "time", "why refused"), rows)
+
+
+def _operators(report: Report) -> list[RenderableType]:
+    """How often each ATen operator stands in the program before and after, where that changed."""
+    before, after = report.operators_before, report.operators_after
+    rows = [
+        (name, str(before.get(name, 0)), str(after.get(name, 0)))
+        for name in sorted({*before, *after})
+        if before.get(name, 0) != after.get(name, 0)
+    ]
+    if not rows:
+        return [Text("\nOperators: none changed")]
+    total = (("all", str(sum(before.values())), str(sum(after.values()))),)
+    return _table("Operators that changed", ("operator", "before", "after"), [*rows, *total])
+
+
+def _sizes(saturation: Saturation) -> list[RenderableType]:
+    """The size of the e-graph after each iteration, and why it grew no further."""
+    rows = [
+        (str(number), f"{size.enodes:,}", duration(size.seconds))
+        for number, size in enumerate(saturation.iterations, 1)
+    ]
+    end = f"{saturation.enodes:,} e-nodes in {saturation.classes:,} e-classes"
+    title = f"E-graph: {end} (stopped: {saturation.stop})"
+    table = _table(title, ("iteration", "rows", "time so far"), rows)
+    return table or [Text(f"\n{title}", "bold cyan")]
+
+
+def _coverage(coverage: dict[str, str]) -> list[RenderableType]:
+    """The operators that no rule can see, each with the reason."""
+    return _table("Operators kept as they are", ("operator", "why"), sorted(coverage.items()))
+
+
+def _steps(seconds: dict[str, float]) -> list[RenderableType]:
+    """The time of each step of the pipeline, in order."""
+    steps = ", ".join(f"{step} {duration(spent)}" for step, spent in seconds.items())
+    total = duration(sum(seconds.values()))
+    return [Text(f"\nOptimized in {total}" + (f": {steps}" if steps else ""))]
+
+
+def _table(
+    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
+) -> list[RenderableType]:
+    """A titled table whose numbers line up on the right; nothing when it has no rows."""
+    rows = tuple(rows)
+    if not rows:
+        return []
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name, cell in zip(columns, rows[0], strict=True):
+        numeric = cell[:1].isdigit()
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return [Text(f"\n{title}", "bold cyan"), table]
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it, to three digits: `41 us`, `1.25 ms`, `2.5 s`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e6:.2g} us"
+
+
+def size(count: int) -> str:
+    """An amount of memory in the unit that suits it: `512 B`, `1.5 MB` (powers of 1,000)."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count} B"
+
+
+def _plain(value: Any) -> Any:  # Any: whatever a dataclass of ours holds
+    """The value as JSON takes it: no dataclasses, tuples, enums, infinities or NaN."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    return str(value)

@@ -1,0 +1,167 @@
+"""A rule: a name, two sides written as one function of its variables, and what it may change."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from eqsat.expression import Attr, Expr, Var, attribute, tensor
+from eqsat.operators import OPERATORS
+
+__all__ = [
+    "EXACT",
+    "RELAXED",
+    "ROUNDING",
+    "Fact",
+    "Numerics",
+    "Rewrite",
+    "attribute",
+    "constant",
+    "finite",
+    "ordered",
+]
+
+
+class Numerics(IntEnum):
+    """What a rule may change: nothing, rounding, or values that are not finite."""
+
+    EXACT = 0
+    ROUNDING = 1
+    RELAXED = 2
+
+
+EXACT, ROUNDING, RELAXED = Numerics
+NAMES = {"strict": EXACT, "default": ROUNDING, "relaxed": RELAXED}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What must be known of the e-classes that variables stand for: see `constant`, `finite`, `ordered`."""
+
+    name: str
+    variables: tuple[str, ...]
+
+
+def constant(*variables: str) -> Fact:
+    """The values do not depend on the program's inputs."""
+    return Fact("constant", variables)
+
+
+def finite(*variables: str) -> Fact:
+    """The values are known to hold neither NaN nor infinity."""
+    return Fact("finite", variables)
+
+
+def ordered(*variables: str) -> Fact:
+    """The values stand in the given program, in this order: a merge fires once for a set of siblings."""
+    return Fact("ordered", variables)
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A rule `left = right`, applied from left to right.
+
+    `rule` takes the variables and returns (left, right) in plain torch and functions of
+    `eqsat.operators`; a tuple on both sides is a multi-output rule. `when` is a predicate on the metas of
+    tensor variables and the values of attribute variables, named as in `rule`. A match adds the right
+    side; the two are united only if their shapes, dtypes and devices are equal.
+
+    >>> associate = Rewrite("matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)))
+    >>> print(associate)
+    matmul-associate: matmul(matmul(a, b), c) => matmul(a, matmul(b, c))
+
+    Raises ValueError, naming the rule, when it is malformed: a variable of the right side that the left
+    side does not bind, an unknown function, or a left side that is a bare variable.
+    """
+
+    name: str
+    rule: Callable[..., Any]
+    when: Callable[..., bool] | None = None
+    numerics: Numerics = EXACT
+    facts: tuple[Fact, ...] = ()
+    variables: tuple[str, ...] = ()
+    left: tuple[Expr, ...] = field(default=(), init=False, compare=False, repr=False)
+    right: tuple[Expr, ...] = field(default=(), init=False, compare=False, repr=False)
+    kinds: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = self.variables or tuple(inspect.signature(self.rule).parameters)
+        variables = [Var(name) for name in names]
+        try:
+            sides = self.rule(*variables)
+            if not isinstance(sides, tuple) or len(sides) != 2:
+                raise ValueError("the function must return (left, right)")
+            left, right = (side if isinstance(side, tuple) else (side,) for side in sides)
+            left, right = tuple(map(tensor, left)), tuple(map(tensor, right))
+            self._validate(left, right, variables)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"rule {self.name!r}: {error}") from error
+        object.__setattr__(self, "variables", names)
+        object.__setattr__(self, "left", left)
+        object.__setattr__(self, "right", right)
+        object.__setattr__(self, "kinds", {v.name: v.kind for v in variables})
+
+    def _validate(
+        self, left: tuple[Expr, ...], right: tuple[Expr, ...], variables: list[Var]
+    ) -> None:
+        if len(left) != len(right):
+            raise ValueError(f"{len(left)} left sides and {len(right)} right sides")
+        if any(isinstance(side, Var) for side in left):
+            raise ValueError("a left side that is a bare variable matches everything")
+        bound = {v.name for side in left for v in bound_variables(side)}
+        used = {v.name for side in right for v in used_variables(side)}
+        if used - bound:
+            raise ValueError(f"the left side does not bind {', '.join(sorted(used - bound))}")
+        if unused := [v.name for v in variables if v.name not in bound]:
+            raise ValueError(f"unused variable {', '.join(unused)}")
+        for name in self.predicate_variables():
+            if name not in bound:
+                raise ValueError(f"`when` names {name!r}, which is no variable of the rule")
+        for fact in self.facts:
+            if missing := [v for v in fact.variables if v not in bound]:
+                raise ValueError(f"fact {fact.name!r} names unknown variable {missing[0]!r}")
+        for side in (*left, *right):
+            for expr in side.walk():
+                if expr.operator not in OPERATORS and expr.operator not in ("variable", "number"):
+                    raise ValueError(f"unknown operator {expr.operator!r}")
+
+    def predicate_variables(self) -> tuple[str, ...]:
+        """The variables that `when` reads."""
+        return tuple(inspect.signature(self.when).parameters) if self.when else ()
+
+    def __str__(self) -> str:
+        left, right = (
+            ", ".join(map(str, side)) if len(side) == 1 else f"({', '.join(map(str, side))})"
+            for side in (self.left, self.right)
+        )
+        return f"{self.name}: {left} => {right}"
+
+
+def bound_variables(side: Expr) -> Iterator[Var]:
+    """The variables that matching `side` binds: operands, and attributes that stand alone."""
+    for expr in side.walk():
+        if isinstance(expr, Var):
+            yield expr
+        for attribute_ in expr.attributes:
+            if isinstance(attribute_, Var):
+                yield attribute_
+
+
+def used_variables(side: Expr) -> Iterator[Var]:
+    """Every variable that `side` mentions, inside computed attributes too."""
+    yield from bound_variables(side)
+    for expr in side.walk():
+        for attribute_ in expr.attributes:
+            if isinstance(attribute_, Attr):
+                yield from _mentioned(attribute_)
+
+
+def _mentioned(attr: Attr) -> Iterator[Var]:
+    for argument in attr.arguments:
+        if isinstance(argument, Attr):
+            yield from _mentioned(argument)
+        elif isinstance(argument, Expr):
+            yield from used_variables(argument)

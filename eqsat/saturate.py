@@ -1,0 +1,249 @@
+"""Apply rules to an e-graph until nothing is left to do or a limit is reached."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from eqsat.encode import Encoding
+from eqsat.engine import NUMBER, Engine, Snapshot, Symbol
+from eqsat.functions import Function
+from eqsat.kind import Kind
+from eqsat.meta import Meta
+from eqsat.operators import OPERATORS
+from eqsat.rewrite import Rewrite
+from eqsat.translate import symbols_of, translate
+
+QUIET = 3  # iterations without growth after which the e-graph counts as saturated
+
+
+class StopReason(StrEnum):
+    """Why the search stopped."""
+
+    SATURATED = "saturated"
+    ITERATIONS = "iteration limit"
+    ENODES = "e-node limit"
+    SECONDS = "time limit"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop: rounds of rules, rows of the e-graph, seconds; and matches of a rule in one round."""
+
+    iterations: int = 16
+    enodes: int = 100_000
+    seconds: float = 10.0
+    matches: int = 2_000
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "enodes", "seconds", "matches"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"Limits: {name} must be positive, not {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class IterationSize:
+    """The size of the e-graph after an iteration, in rows of all its tables, and the seconds until then."""
+
+    enodes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RuleCount:
+    """What one rule did: matches found, unions admitted and refused (with an example of why), seconds."""
+
+    name: str
+    matches: int
+    admitted: int
+    refused: int
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """The record of one search."""
+
+    stop: StopReason
+    iterations: tuple[IterationSize, ...]
+    rules: tuple[RuleCount, ...]
+    enodes: int
+    classes: int
+
+
+def saturate(
+    encoding: Encoding,
+    rules: Sequence[Rewrite],
+    limits: Limits,
+    progress: Callable[[IterationSize], None] | None = None,
+) -> tuple[Snapshot, Saturation]:
+    """The e-graph of `encoding` after `rules`, read back, with the record of the search.
+
+    Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found is
+    kept. Raises EngineError when the e-graph breaks.
+    """
+    names = [rule.name for rule in rules]
+    if repeated := {n for n in names if names.count(n) > 1}:
+        raise ValueError(f"two rules are named {min(repeated)!r}: names must be unique")
+    engine = _filled(encoding, rules)
+    watch = _Watch(limits, progress)
+    if rules:
+        with _interruptible(watch):
+            stats = engine.run(limits.iterations, limits.matches, watch)
+        matches, seconds = stats.matches, stats.seconds
+    else:
+        engine.command("(run-schedule (saturate (run analysis)))")
+        matches, seconds = {}, {}
+    snapshot = engine.snapshot()
+    counts = _counts(rules, snapshot, matches, seconds)
+    return snapshot, Saturation(
+        watch.reason(), tuple(watch.sizes), counts, len(snapshot.symbols), len(snapshot.metas)
+    )
+
+
+def _filled(encoding: Encoding, rules: Sequence[Rewrite]) -> Engine:
+    texts = encoding.texts
+    engine = Engine(encoding.oracle)
+    needed = dict.fromkeys((*encoding.symbols, NUMBER, *(s for r in rules for s in symbols_of(r))))
+    engine.declare(needed, pure=lambda symbol: symbol.operator != "leaf")
+    engine.command(*_finite_rules(list(needed), engine, texts.value))
+    engine.insert(
+        encoding.rows, encoding.metas, _concrete(encoding), encoding.finite
+    )
+    for index, rule in enumerate(rules):
+        engine.command(translate(rule, index, engine, encoding.oracle))
+    return engine
+
+
+def _concrete(encoding: Encoding) -> tuple[int, ...]:
+    """The handles that are constant by themselves: constant leaves (creations become so by a rule)."""
+    return encoding.constant
+
+
+def _finite_rules(
+    symbols: Sequence[Symbol], engine: Engine, value: Callable[[str], Any]
+) -> Iterator[str]:
+    """The rules that spread the fact that a value holds neither NaN nor infinity."""
+
+    def finite_number(text: str) -> bool:
+        number = value(text)
+        return isinstance(number, (bool, int, float)) and abs(number) < float("inf")
+
+    def widening(function: str, meta: str) -> bool:
+        cast, source = value(function), value(meta)
+        if not isinstance(cast, Function) or not isinstance(source, Meta):
+            return False
+        if cast.name in ("neg", "abs", "relu"):
+            return True
+        return cast.name == "to" and cast.parameters[0].itemsize >= max(source.dtype.itemsize, 4)
+
+    engine.callback("finite number", finite_number)
+    engine.callback("finite function", widening)
+    for symbol in symbols:
+        xs = [f"x{i}" for i in range(symbol.children)]
+        attrs = [f"a{i}" for i in range(symbol.attributes)]
+        head = f"(= e ({' '.join([symbol.name, *xs, *attrs])}))"
+        kind = OPERATORS[symbol.operator].kind if symbol.operator in OPERATORS else None
+        conditions: str | None = None
+        if symbol == NUMBER:
+            conditions = f"(= true {engine.call('finite number', ['a0'], 'bool')})"
+        elif symbol.operator == "full":
+            conditions = f"(= true {engine.call('finite number', ['a1'], 'bool')})"
+        elif kind in (Kind.VIEW, Kind.CAT) and xs:
+            conditions = " ".join(f"(finite {x})" for x in xs)
+        elif symbol.operator == "ternary":
+            conditions = "(finite x1) (finite x2) (= a0 \"where\")"
+        elif symbol.operator == "unary":
+            call = engine.call("finite function", ["a0", "m"], "bool")
+            conditions = f"(finite x0) (= m (meta x0)) (= true {call})"
+        if conditions is not None:
+            yield f"(rule ({head} {conditions}) ((finite e)) :ruleset analysis)"
+
+
+def _counts(
+    rules: Sequence[Rewrite],
+    snapshot: Snapshot,
+    matches: dict[str, int] | Any,
+    seconds: dict[str, float] | Any,
+) -> tuple[RuleCount, ...]:
+    admitted = [0] * len(rules)
+    refused = [0] * len(rules)
+    reasons = [""] * len(rules)
+    for rule, left, right in snapshot.pending:
+        if left == right:
+            admitted[rule] += 1
+            continue
+        refused[rule] += 1
+        if not reasons[rule]:
+            metas = snapshot.metas
+            reasons[rule] = f"{metas.get(left)} is not {metas.get(right, 'a value')}"
+    return tuple(
+        RuleCount(
+            rule.name,
+            matches.get(rule.name, 0),
+            admitted[index],
+            refused[index],
+            reasons[index],
+            seconds.get(rule.name, 0.0),
+        )
+        for index, rule in enumerate(rules)
+    )
+
+
+class _Watch:
+    """Sees the size once an iteration and decides whether to stop."""
+
+    def __init__(self, limits: Limits, progress: Callable[[IterationSize], None] | None) -> None:
+        self.limits = limits
+        self.progress = progress
+        self.sizes: list[IterationSize] = []
+        self.interrupted = False
+        self.start = time.perf_counter()
+        self.stop: StopReason | None = None
+
+    def __call__(self, size: int) -> bool:
+        if self.stop is not None:
+            return True
+        spent = time.perf_counter() - self.start
+        self.sizes.append(IterationSize(size, spent))
+        if self.progress is not None:
+            self.progress(self.sizes[-1])
+        if self.interrupted:
+            self.stop = StopReason.INTERRUPTED
+        elif spent > self.limits.seconds:
+            self.stop = StopReason.SECONDS
+        elif size > self.limits.enodes:
+            self.stop = StopReason.ENODES
+        elif len(self.sizes) > QUIET and self.sizes[-1 - QUIET].enodes == size:
+            self.stop = StopReason.SATURATED
+        return self.stop is not None
+
+    def reason(self) -> StopReason:
+        if self.stop is not None:
+            return self.stop
+        return StopReason.ITERATIONS if self.sizes else StopReason.SATURATED
+
+
+@contextmanager
+def _interruptible(watch: _Watch) -> Iterator[None]:
+    """Let Ctrl-C end the search gently: egglog would answer it only after the whole run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(signum: int, frame: Any) -> None:
+        watch.interrupted = True
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

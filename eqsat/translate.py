@@ -1,0 +1,188 @@
+"""A Rewrite as egglog text: patterns become queries, computed attributes and conditions become callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.engine import NUMBER, Engine, Symbol, quote
+from eqsat.expression import Attr, Expr, Var
+from eqsat.infer import Oracle
+from eqsat.meta import INVALID, Meta
+from eqsat.rewrite import Rewrite
+
+Environment = dict[str, Any]
+
+
+def symbol_of(expr: Expr) -> Symbol:
+    """The constructor of an expression."""
+    if expr.operator == "number":
+        return NUMBER
+    return Symbol(expr.operator, len(expr.children), len(expr.attributes))
+
+
+def symbols_of(rewrite: Rewrite) -> Iterator[Symbol]:
+    """The constructors a rule mentions."""
+    for side in (*rewrite.left, *rewrite.right):
+        for expr in side.walk():
+            if not isinstance(expr, Var):
+                yield symbol_of(expr)
+
+
+def translate(rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle) -> str:
+    """The egglog rule of `rewrite`, its callbacks registered with the engine.
+
+    A match adds the right side and records the pair as pending under `index`; the engine unites the two
+    once their metas are known and equal.
+    """
+    return _Translation(rewrite, index, engine, oracle).text()
+
+
+@dataclass
+class _Translation:
+    rewrite: Rewrite
+    index: int
+    engine: Engine
+    oracle: Oracle
+
+    def __post_init__(self) -> None:
+        self.checks: list[tuple[str, Attr]] = []  # fresh variable, the attribute it must equal
+        self.calls = 0
+
+    def text(self) -> str:
+        rewrite = self.rewrite
+        patterns = [self._pattern(side) for side in rewrite.left]
+        actions = [self._action(side) for side in rewrite.right]
+        body = [f"(= r{i} {pattern})" for i, pattern in enumerate(patterns)]
+        body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
+        for fact in rewrite.facts:
+            if fact.name == "ordered":
+                body += [f"(= rank_{v} (rank {self._v(v)}))" for v in fact.variables]
+                body += [
+                    f"(< rank_{a} rank_{b})"
+                    for a, b in zip(fact.variables, fact.variables[1:], strict=False)
+                ]
+            else:
+                body += [f"({fact.name} {self._v(v)})" for v in fact.variables]
+        if rewrite.when is not None or self.checks:
+            body.append(f"(= true {self._condition()})")
+        head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
+        return (
+            f"(rule ({' '.join(body)}) ({' '.join(head)}) :ruleset rules :name {quote(rewrite.name)})"
+        )
+
+    def _v(self, name: str) -> str:
+        return f"v_{name}"
+
+    def _tensors(self) -> list[str]:
+        """The tensor variables whose metas the conditions or the right side read."""
+        read = set(self.rewrite.predicate_variables())
+        for side in (*self.rewrite.left, *self.rewrite.right):
+            for expr in side.walk():
+                for attr in expr.attributes:
+                    if isinstance(attr, Attr):
+                        read |= {v.name for v in _variables(attr)}
+        return [n for n, kind in self.rewrite.kinds.items() if kind == "tensor" and n in read]
+
+    def _pattern(self, expr: Expr) -> str:
+        if isinstance(expr, Var):
+            return self._v(expr.name)
+        parts = [symbol_of(expr).name, *map(self._pattern, expr.children)]
+        for attr in expr.attributes:
+            if isinstance(attr, Attr):
+                fresh = f"c{len(self.checks)}"
+                self.checks.append((fresh, attr))
+                parts.append(fresh)
+            else:
+                parts.append(self._attribute(attr))
+        return f"({' '.join(parts)})"
+
+    def _action(self, expr: Expr) -> str:
+        if isinstance(expr, Var):
+            return self._v(expr.name)
+        parts = [symbol_of(expr).name, *map(self._action, expr.children)]
+        for attr in expr.attributes:
+            parts.append(self._computed(attr) if isinstance(attr, Attr) else self._attribute(attr))
+        return f"({' '.join(parts)})"
+
+    def _attribute(self, attr: Any) -> str:
+        return self._v(attr.name) if isinstance(attr, Var) else quote(self.oracle.texts.text(attr))
+
+    def _computed(self, attr: Attr) -> str:
+        names = list(dict.fromkeys(v.name for v in _variables(attr)))
+
+        def compute(*texts: str) -> str:
+            try:
+                environment = self._environment(names, texts)
+                return self.oracle.texts.text(evaluate(attr, environment, self.oracle))
+            except Exception:  # a user's function that fails makes an e-node that is never admitted
+                return INVALID
+
+        return self._call(names, compute, "string", [])
+
+    def _condition(self) -> str:
+        when, oracle, checks = self.rewrite.when, self.oracle, tuple(self.checks)
+        wanted = self.rewrite.predicate_variables()
+        names = list(wanted)
+        for _, attr in checks:
+            names += [v.name for v in _variables(attr)]
+        names = list(dict.fromkeys(names))
+
+        def holds(*texts: str) -> bool:
+            try:
+                environment = self._environment(names, texts)
+                for (_, attr), actual in zip(checks, texts[len(names) :], strict=True):
+                    if oracle.texts.text(evaluate(attr, environment, oracle)) != actual:
+                        return False
+                with oracle.decided(list(environment.values())):
+                    return when is None or bool(when(*(environment[name] for name in wanted)))
+            except Exception:  # a condition that cannot be decided does not hold
+                return False
+
+        return self._call(names, holds, "bool", [fresh for fresh, _ in checks])
+
+    def _call(
+        self, names: Sequence[str], function: Callable[..., Any], kind: str, extra: Sequence[str]
+    ) -> str:
+        key = f"{self.rewrite.name} {self.calls}"
+        self.calls += 1
+        self.engine.callback(key, function)
+        kinds = self.rewrite.kinds
+        variables = [f"meta_{n}" if kinds[n] == "tensor" else self._v(n) for n in names]
+        return self.engine.call(key, [*variables, *extra], kind)
+
+    def _environment(self, names: Sequence[str], texts: Sequence[str]) -> Environment:
+        value = self.oracle.texts.value
+        return {name: value(text) for name, text in zip(names, texts, strict=False)}
+
+
+def evaluate(attr: Any, environment: Environment, oracle: Oracle) -> Any:
+    """The value of a computed attribute where its variables have the values and metas given."""
+    if isinstance(attr, Attr):
+        arguments = [evaluate(a, environment, oracle) for a in attr.arguments]
+        with oracle.decided(arguments):
+            return attr.function(*arguments)
+    if isinstance(attr, Var):
+        return environment[attr.name]
+    if isinstance(attr, Expr):
+        metas = [evaluate(child, environment, oracle) for child in attr.children]
+        values = [evaluate(a, environment, oracle) for a in attr.attributes]
+        if attr.operator == "number":
+            return oracle.number(values[0])
+        meta = oracle.infer(attr.operator, metas, values)
+        if not isinstance(meta, Meta):
+            raise ValueError(f"{attr} has no meta here")
+        return meta
+    return attr
+
+
+def _variables(attr: Any) -> Iterator[Var]:
+    if isinstance(attr, Var):
+        yield attr
+    elif isinstance(attr, Attr):
+        for argument in attr.arguments:
+            yield from _variables(argument)
+    elif isinstance(attr, Expr):
+        for part in (*attr.children, *attr.attributes):
+            yield from _variables(part)

@@ -1,0 +1,111 @@
+"""Mixed integer programs over 0 and 1, solved by HiGHS and not taken at its word."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+Row = tuple[float, float, list[int], list[float]]
+"""Lower and upper limit, columns and their coefficients."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Minimise `cost @ values` where `lower <= values <= 1`, the first `integers` are whole, and
+    `rows` hold.
+    """
+
+    cost: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    integers: int
+    rows: tuple[Row, ...]
+
+    def with_rows(self, rows: Iterable[Row]) -> Program:
+        """The program with more rows."""
+        return replace(self, rows=(*self.rows, *rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The best values found, if any, a bound that no values go below, and whether they are proven
+    to meet it.
+    """
+
+    values: NDArray[np.float64] | None
+    bound: float
+    optimal: bool
+
+
+def solve(program: Program, start: NDArray[np.float64], seconds: float) -> Solution:
+    """What HiGHS finds in `seconds`, beginning with the feasible values `start`.
+
+    HiGHS 1.16 sometimes reports an optimum but returns the start in its place. Hence the cost of
+    the values is computed again; where it is not the cost reported, the program is solved again
+    without a start.
+    """
+    started = time.perf_counter()
+    solution = _run(program, start, seconds)
+    if solution is None:
+        solution = _run(program, None, max(0.0, seconds - (time.perf_counter() - started)))
+    return solution or Solution(None, 0.0, False)
+
+
+class _Quiet(highspy.Highs):
+    """HiGHS without its banner, which it prints as callbacks are enabled, before it can be told."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - HiGHS named it
+        self.silent()
+
+
+def _run(program: Program, start: NDArray[np.float64] | None, seconds: float) -> Solution | None:
+    """The solution, or None if its values do not cost what HiGHS says."""
+    # HiGHS's tolerances are absolute, so costs are brought to the order of a thousand, unrounded.
+    largest = float(program.cost.max(initial=0.0)) or 1.0
+    scale = math.ldexp(1.0, min(1000, 10 - math.frexp(largest)[1]))
+    highs = _Quiet()
+    options = {"threads": 1, "parallel": "off", "mip_rel_gap": 1e-9, "mip_abs_gap": 1e-9}
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
+    highs.setOptionValue("time_limit", float(seconds))
+    highs.passModel(_model(program, scale))
+    if start is not None:
+        given = highspy.HighsSolution()
+        given.col_value = start.tolist()
+        highs.setSolution(given)
+    highs.run()
+    info = highs.getInfo()
+    bound = info.mip_dual_bound / scale if math.isfinite(info.mip_dual_bound) else 0.0
+    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return Solution(None, bound, False)
+    values = np.array(highs.getSolution().col_value)
+    claimed, true = info.objective_function_value, float(program.cost @ values) * scale
+    if abs(claimed - true) > 1e-6 * max(1.0, abs(true)):
+        return None
+    return Solution(values, bound, highs.getModelStatus() == highspy.HighsModelStatus.kOptimal)
+
+
+def _model(program: Program, scale: float) -> highspy.HighsLp:
+    model = highspy.HighsLp()
+    columns = len(program.cost)
+    model.num_col_, model.num_row_ = columns, len(program.rows)
+    model.col_cost_ = program.cost * scale
+    model.col_lower_, model.col_upper_ = program.lower, np.ones(columns)
+    model.row_lower_ = np.array([row[0] for row in program.rows])
+    model.row_upper_ = np.array([row[1] for row in program.rows])
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = np.cumsum([0] + [len(row[2]) for row in program.rows]).astype(np.int32)
+    model.a_matrix_.index_ = np.array(
+        [column for row in program.rows for column in row[2]], np.int32
+    )
+    model.a_matrix_.value_ = np.array(
+        [value for row in program.rows for value in row[3]], np.float64
+    )
+    kinds = [highspy.HighsVarType.kInteger] * program.integers
+    model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (columns - program.integers)
+    return model

@@ -1,0 +1,168 @@
+"""The command `eqsat` writes whole files or none, and says what is wrong in one line."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner, Result
+
+import eqsat
+import rewrites
+from eqsat.cli import app
+
+
+class Twice(nn.Module):
+    """Transposes twice, and adds nothing: something for the rules to find."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(5, 3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(torch.relu((x @ self.weight).mT.mT))
+
+
+X = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved program."""
+    path = tmp_path_factory.mktemp("models") / "model.pt2"
+    torch.export.save(torch.export.export(Twice(), (X,)), path)
+    return path
+
+
+def run(*arguments: object) -> Result:
+    """What the command did."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def check(result: Result, *expected: str, code: int = 1) -> None:
+    """The command failed with `code`, and one line on stderr that holds each of `expected`."""
+    assert result.exit_code == code, result.output
+    assert result.stderr.startswith("eqsat: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    for words in expected:
+        assert words in result.stderr
+
+
+def test_optimized_program_is_equal_and_the_report_is_printed(model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.pt2"
+    done = run("optimize", model, "-o", output)
+    assert done.exit_code == 0, done.output
+    assert "predicted" in done.stdout
+    assert "checked equal" in done.stdout
+    loaded = torch.export.load(output).module()
+    torch.testing.assert_close(loaded(X), Twice()(X))
+    before, after = (str(torch.export.load(path).graph) for path in (model, output))
+    assert before.count("relu.default") == 2
+    assert after.count("relu.default") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out.pt2"]
+
+
+def test_result_may_replace_its_own_input(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(model.read_bytes())
+    assert run("optimize", path, "-o", path).exit_code == 0
+    assert str(torch.export.load(path).graph).count("relu.default") == 1
+
+
+def test_report_is_written_as_json(model: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = run("optimize", model, "-o", tmp_path / "out.pt2", "--json", report, "--no-check")
+    assert done.exit_code == 0, done.output
+    data = json.loads(report.read_text())
+    assert data["check"] is None
+    assert data["device"] == "h200"
+
+
+def test_limits_and_left_out_rules_reach_the_optimizer(model: Path, tmp_path: Path) -> None:
+    name = rewrites.DEFAULT[0].name
+    report = tmp_path / "report.json"
+    settings = ("--without", name, "--iterations", 1, "--numerics", "strict", "--device", "l4")
+    done = run("optimize", model, "-o", tmp_path / "out.pt2", "--json", report, *settings)
+    assert done.exit_code == 0, done.output
+    data = json.loads(report.read_text())
+    assert (data["numerics"], data["device"]) == ("strict", "l4")
+    assert len(data["saturation"]["iterations"]) <= 1
+    assert name not in {rule["name"] for rule in data["saturation"]["rules"]}
+
+
+def test_mistakes_are_told_in_one_line(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pt2"
+    text = tmp_path / "text.pt2"
+    text.write_text("not a program")
+    check(run("optimize", tmp_path / "none.pt2", "-o", out), "none.pt2", "no such file")
+    check(run("optimize", text, "-o", out), "text.pt2", "not a .pt2 archive")
+    check(run("optimize", model, "-o", tmp_path), "is a folder")
+    check(run("optimize", model, "-o", tmp_path / "no" / "out.pt2"), "no folder")
+    check(run("optimize", model, "-o", out, "--device", "h900"), "h900", "h200")
+    check(run("optimize", model, "-o", out, "--numerics", "fast"), "fast", "strict")
+    check(run("optimize", model, "-o", out, "--without", "matmul-asociate"), "matmul-associate")
+    check(run("rules", "--theme", "linera"), "linera", "linear")
+    assert not out.exists()
+
+
+def test_damaged_archive_is_told_in_one_line(model: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.pt2"
+    data = bytearray(model.read_bytes())
+    middle = data.index(b'"graph_module"')
+    data[middle : middle + 200] = bytes(200)
+    damaged.write_bytes(data)
+    check(run("optimize", damaged, "-o", tmp_path / "out.pt2"), "damaged.pt2")
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def test_usage_error_exits_with_2() -> None:
+    assert run("optimize").exit_code == 2
+    assert run("optimise").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [(KeyboardInterrupt(), 130, "interrupted"), (RuntimeError("no\nspace"), 1, "no space")],
+)
+def test_failed_save_leaves_the_old_file_whole(
+    error: BaseException,
+    code: int,
+    says: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def save(result: object, path: Path) -> None:
+        Path(path).write_text("half")
+        raise error
+
+    output = tmp_path / "out.pt2"
+    output.write_text("old")
+    monkeypatch.setattr(eqsat.Result, "save", save)
+    check(run("optimize", model, "-o", output), says, code=code)
+    assert output.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.pt2"]
+
+
+def test_debug_shows_where(tmp_path: Path) -> None:
+    done = run("optimize", tmp_path / "none.pt2", "-o", tmp_path / "out.pt2", "--debug")
+    assert isinstance(done.exception, ValueError)
+
+
+def test_rules_lists_every_default_rule() -> None:
+    done = run("rules")
+    assert done.exit_code == 0, done.output
+    for rule in rewrites.DEFAULT:
+        assert f"  {rule.name} " in done.stdout
+
+
+def test_theme_restricts_the_list() -> None:
+    lines = run("rules", "--theme", "linear").stdout.splitlines()
+    assert len(lines) == 1 + len(rewrites.linear.LINEAR)
+
+
+def test_version_is_shown() -> None:
+    assert run("--version").stdout.startswith("eqsat ")
