@@ -356,11 +356,13 @@ def rebuild(program: ExportedProgram, graph: Graph, folded: dict[str, Tensor]) -
     """
     signature = program.graph_signature
     specs = {spec.arg.name: spec for spec in signature.input_specs}
+    _name_inputs(signature, graph)
     _restore_written(program, graph, specs)
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = graph.find_nodes(op="placeholder")
     if unknown := [n.name for n in placeholders if n.name not in specs and n.name not in folded]:
         raise ValueError(f"placeholders {unknown} are neither inputs of the program nor folded")
-    taken = {*program.state_dict, *program.constants, *dict(program.graph_module.named_modules())}
+    taken = {*dir(program.graph_module)}
+    taken |= {name.split(".")[0] for name in (*program.state_dict, *program.constants)}
     inputs: list[InputSpec] = []
     values: dict[str, Tensor] = {}
     for node in placeholders:
@@ -396,19 +398,24 @@ def rebuild(program: ExportedProgram, graph: Graph, folded: dict[str, Tensor]) -
     )
 
 
+def _name_inputs(signature: ExportGraphSignature, graph: Graph) -> None:
+    """Gives the last placeholders the names of the user inputs: copying renames `input`."""
+    names = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+    placeholders = graph.find_nodes(op="placeholder")
+    last = placeholders[len(placeholders) - len(names) :]
+    if [node.target for node in last] != names and [node.name for node in last] != names:
+        raise ValueError(f"the last placeholders must be the user inputs {names}, not {last}")
+    for node, name in zip(last, names, strict=True):
+        node.name = name
+
+
 def _restore_written(program: ExportedProgram, graph: Graph, specs: dict[str, InputSpec]) -> None:
     """Adds the placeholders of state that is written, though no longer read."""
-    present = {node.name for node in graph.nodes if node.op == "placeholder"}
-    written = {
-        spec.target for spec in program.graph_signature.output_specs if spec.kind in _MUTATIONS
-    }
-    for node in program.graph.nodes:
-        if node.op != "placeholder" or node.name in present:
-            continue
-        spec = specs[node.name]
-        if spec.kind is InputKind.USER_INPUT:
-            raise ValueError(f"the graph lacks the placeholder of the user input {node.name!r}")
-        if spec.target in written:
+    present = {node.name for node in graph.find_nodes(op="placeholder")}
+    outputs = program.graph_signature.output_specs
+    written = {spec.target for spec in outputs if spec.kind in _MUTATIONS}
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node.name not in present and specs[node.name].target in written:
             with graph.inserting_before(next(iter(graph.nodes))):
                 placeholder = graph.placeholder(str(node.target))
             placeholder.name, placeholder.meta = node.name, dict(node.meta)

@@ -651,6 +651,8 @@ def _where(a: Tensor, b: Tensor) -> str:
 
 def _close(a: Tensor, b: Tensor, loose: bool, noise: float) -> tuple[float, str]:
     """Returns the largest error and the first reason why two float tensors are not close."""
+    if torch.equal(a, b):
+        return 0.0, ""
     tolerance = _TOLERANCE.get(a.dtype, 0.125)  # 8-bit floats: one step of three mantissa bits
     x, y = (_real(t) for t in (a, b))
     finite = x.isfinite() & y.isfinite()

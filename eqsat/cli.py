@@ -13,16 +13,22 @@ import tempfile
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import torch
 import typer
+from rich.console import Console
+from rich.text import Text
+from torch.export import ExportedProgram
 
-if TYPE_CHECKING:  # torch takes seconds to import, and `--help` needs none of it
-    from torch.export import ExportedProgram
+import eqsat
+import rewrites
+from eqsat import Limits, Result, Rewrite
+from eqsat.report import WIDTH
+from eqsat.rewrite import NAMES
 
-    from eqsat import Result, Rewrite
+LIMITS = Limits()
 
 app = typer.Typer(
     help="Equality saturation for PyTorch: an equal and faster program, and the reason why.",
@@ -58,7 +64,7 @@ def _one_line_errors(debug: bool) -> Generator[None]:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"eqsat {version('eqsat')}")
+        print(f"eqsat {eqsat.__version__}")
         raise typer.Exit
 
 
@@ -75,12 +81,12 @@ def optimize(
     model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the result goes (.pt2).")],
     device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
-    numerics: Annotated[str, typer.Option(help="strict, default or relaxed.")] = "default",
+    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
     extractor: Annotated[str, typer.Option(help="How the e-graph is read.")] = "auto",
-    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for the extraction.")] = 5.0,
-    seconds: Annotated[float, typer.Option(min=0, help="Seconds for the saturation.")] = 10.0,
-    enodes: Annotated[int, typer.Option(min=1, help="E-nodes to grow to.")] = 50_000,
-    iterations: Annotated[int, typer.Option(min=0, help="Iterations to saturate for.")] = 12,
+    time_limit: Annotated[float, typer.Option(help="Seconds of extraction.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
+    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
+    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
     without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
     report_file: Annotated[Path | None, typer.Option("--json", help="The report, as JSON.")] = None,
@@ -91,19 +97,18 @@ def optimize(
         for path in (output, report_file):
             _writable(path)
         program = _load(model, debug)
-        import eqsat
-
-        result = eqsat.optimize(
-            program,
-            device=device,
-            numerics=numerics,
-            extractor=extractor,
-            time_limit=time_limit,
-            limits=eqsat.Limits(iterations=iterations, enodes=enodes, seconds=seconds),
-            rules=_rules_without(without or []),
-            check=not no_check,
-            progress=sys.stderr.isatty(),
-        )
+        with Console(stderr=True).status("optimizing") as status:
+            result = eqsat.optimize(
+                program,
+                device=device,
+                numerics=numerics,
+                extractor=extractor,
+                time_limit=time_limit,
+                limits=Limits(iterations, enodes, seconds),
+                rules=_rules_without(without or []),
+                check=not no_check,
+                progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
+            )
         _write(result, output, report_file)
 
 
@@ -123,9 +128,6 @@ def rules(
 
 def _list(theme: str, rules: tuple[Rewrite, ...]) -> None:
     """Prints the rules of one theme, a rule a line, however long."""
-    from rich.console import Console
-    from rich.text import Text
-
     console = Console(soft_wrap=True)
     console.print(Text(f"{theme} ({len(rules)})", "bold cyan"))
     width = max((len(rule.name) for rule in rules), default=0)
@@ -141,8 +143,6 @@ def _load(path: Path, debug: bool) -> ExportedProgram:
         raise ValueError(f"{path}: no such file")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path}: not a .pt2 archive (as torch.export.save makes), or cut short")
-    import torch
-
     if not debug:  # torch logs a traceback of its own
         logging.disable(logging.WARNING)
     try:
@@ -156,8 +156,6 @@ def _load(path: Path, debug: bool) -> ExportedProgram:
 
 def _themes() -> dict[str, tuple[Rewrite, ...]]:
     """The rules by theme, the themes in alphabetical order."""
-    import rewrites
-
     names = sorted(module.name for module in pkgutil.iter_modules(rewrites.__path__))
     modules = {name: importlib.import_module(f"rewrites.{name}") for name in names}
     return {name: getattr(module, name.upper()) for name, module in modules.items()}
@@ -165,8 +163,6 @@ def _themes() -> dict[str, tuple[Rewrite, ...]]:
 
 def _rules_without(names: list[str]) -> tuple[Rewrite, ...]:
     """The default rules but for those named."""
-    import rewrites
-
     known = [rule.name for rule in rewrites.DEFAULT]
     for name in names:
         if name not in known:
@@ -187,15 +183,13 @@ def _writable(path: Path | None) -> None:
 
 def _write(result: Result, output: Path, report_file: Path | None) -> None:
     """The program and its report, each whole or not at all; then the report for the person."""
-    from rich.console import Console
-
     with _replacing(output) as part:
         result.save(part)
     if report_file is not None:
         text = json.dumps(result.report.to_dict(), indent=2)
         with _replacing(report_file) as part:
             part.write_text(text + "\n")
-    width = None if sys.stdout.isatty() else 100
+    width = None if sys.stdout.isatty() else WIDTH
     Console(highlight=False, width=width).print(result.report)
 
 

@@ -15,7 +15,7 @@ from eqsat.emit import Emitter
 from eqsat.encode import Encoding, Output
 from eqsat.engine import Snapshot
 
-from eqsat.meta import Scalar, meta_of
+from eqsat.meta import EFFECT, Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem
 from extract import Choice
@@ -107,7 +107,7 @@ class _Decoder:
 
     def _meta(self, cls: int) -> Any:
         text = self.snapshot.metas[cls]
-        return None if text == "effect" else self.encoding.texts.value(text)
+        return None if text == EFFECT else self.encoding.texts.value(text)
 
     def _emit(self, cls: int, k: int) -> Any:
         s, meta = self.snapshot, self._meta(cls)
@@ -164,6 +164,8 @@ class _Decoder:
                 return self.values[cls]
             if node.op == "get_attr":
                 return self.attribute(node)
+            if not isinstance(node.meta["val"], Symbolic):
+                raise Unknown
             return self.emitter.argument(node.meta["val"])
 
         target = given.target

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from eqsat.engine import NUMBER, Row, Symbol
 from eqsat.infer import Oracle
-from eqsat.meta import INVALID, Symbolic, Texts, meta_of
+from eqsat.meta import EFFECT, INVALID, Symbolic, Texts, meta_of
 from eqsat.spelling import Term, spell, spell_item, val
 
 LEAF = Symbol("leaf", 0, 1)
@@ -179,7 +179,7 @@ class _Encoder:
 
     def _leaf(self, node: Node) -> None:
         meta = meta_of(node.meta.get("val"))
-        text = "effect" if meta is None else self.texts.text(meta)
+        text = EFFECT if meta is None else self.texts.text(meta)
         handle = self._row(LEAF, (), (str(len(self.rows)),), text)
         self.handles[node] = handle
         self.leaves[handle] = node
@@ -323,7 +323,7 @@ def _holds_node(value: Any) -> bool:
 
 
 def _integral(texts: Texts, meta: str) -> bool:
-    if meta in (INVALID, "effect"):
+    if meta in (INVALID, EFFECT):
         return False
     dtype = getattr(texts.value(meta), "dtype", None)
     return isinstance(dtype, torch.dtype) and not dtype.is_floating_point and not dtype.is_complex

@@ -155,8 +155,13 @@ class Engine:
         except BaseException as error:  # a Rust panic is a BaseException; afterwards the e-graph is dead
             raise EngineError(f"{type(error).__name__}: {error} in {text[:300]}") from error
 
-    def declare(self, symbols: Iterable[Symbol], pure: Callable[[Symbol], bool]) -> None:
-        """Declare constructors, with the rules that find the meta and the constness of their e-nodes."""
+    def declare(
+        self, symbols: Iterable[Symbol], pure: Callable[[Symbol], bool], symbolic: bool
+    ) -> None:
+        """Declare constructors, with the rules that find the meta and the constness of their e-nodes.
+
+        With `symbolic`, the callback "concrete" is asked whether an e-node's attributes are constants.
+        """
         for symbol in symbols:
             if symbol.name in self._symbols:
                 if self._symbols[symbol.name] != symbol:
@@ -165,9 +170,9 @@ class Engine:
             self._symbols[symbol.name] = symbol
             columns = ["T"] * symbol.children + ["String"] * symbol.attributes
             self.command(f"(constructor {symbol.name} ({' '.join(columns)}) T)")
-            self.command(*self._analysis(symbol, pure(symbol)))
+            self.command(*self._analysis(symbol, pure(symbol), symbolic))
 
-    def _analysis(self, symbol: Symbol, pure: bool) -> list[str]:
+    def _analysis(self, symbol: Symbol, pure: bool, symbolic: bool) -> list[str]:
         name = symbol.name
         xs = [f"x{i}" for i in range(symbol.children)]
         ms = [f"m{i}" for i in range(symbol.children)]
@@ -176,6 +181,8 @@ class Engine:
         texts: list[str] = []
         if pure and (xs or symbol.operator in OPERATORS):
             known = " ".join(f"(constant {x})" for x in xs)
+            if symbolic and attrs:
+                known += f" (= true {self.call('concrete', attrs, 'bool')})"
             texts.append(f"(rule ({head} {known}) ((constant e)) :ruleset analysis)")
         if symbol.operator not in OPERATORS and symbol != NUMBER:
             return texts

@@ -69,7 +69,10 @@ def fold(
 
 def _constant_nodes(graph: Graph, constants: Mapping[str, Tensor]) -> dict[Node, None]:
     constant: dict[Node, None] = {}
+    returned = _returned(graph)
     for node in graph.nodes:
+        if node in returned:
+            continue  # a returned value is made anew at every call
         if node.op == "placeholder":
             if node.name in constants:
                 constant[node] = None
@@ -82,6 +85,18 @@ def _constant_nodes(graph: Graph, constants: Mapping[str, Tensor]) -> dict[Node,
         ):
             constant[node] = None
     return constant
+
+
+def _returned(graph: Graph) -> set[Node]:
+    """The calls whose storage the graph returns, views looked through."""
+    returned: set[Node] = set()
+    for node in graph.output_node().all_input_nodes:
+        while node.op == "call_function" and node not in returned:
+            returned.add(node)
+            if not _is_view(node):
+                break
+            node = node.all_input_nodes[0]
+    return returned
 
 
 def _symbolic(node: Node) -> bool:

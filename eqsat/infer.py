@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from eqsat.engine import NUMBER, Symbol
 from eqsat.functions import Function
 from eqsat.kind import Kind
-from eqsat.meta import INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
+from eqsat.meta import EFFECT, INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
 from eqsat.operators import OPERATORS
 
 
@@ -29,7 +29,7 @@ class Oracle:
 
     def __call__(self, symbol: Symbol, metas: Sequence[str], attributes: Sequence[str]) -> str:
         """The text of the result's meta, from the texts of the operands' metas and of the attributes."""
-        if INVALID in metas or INVALID in attributes:
+        if INVALID in metas or INVALID in attributes or EFFECT in metas:
             return INVALID
         values = [self.texts.value(a) for a in attributes]
         if symbol == NUMBER:

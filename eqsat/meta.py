@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 Symbolic = (SymInt, SymFloat, SymBool)
 INVALID = "invalid"
+EFFECT = "effect"  # the meta of what runs only for its effect
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +57,17 @@ class Scalar:
         return type(self.value)
 
 
-AnyMeta = Meta | Scalar | tuple["Meta", ...]
+AnyMeta = Meta | Scalar | tuple["AnyMeta | None", ...]
 
 
 def meta_of(value: Any) -> AnyMeta | None:
-    """The meta of a (fake) tensor, a number, or a sequence of tensors; None for anything else."""
+    """The meta of a (fake) tensor, a number, or a sequence of them; None for anything else."""
     if isinstance(value, torch.Tensor):
         return Meta(tuple(value.shape), value.dtype, str(value.device))
     if isinstance(value, (bool, int, float, complex, *Symbolic)):
         return Scalar(value)
     if isinstance(value, (list, tuple)):
-        parts = [meta_of(part) for part in value]
-        if all(isinstance(part, Meta) for part in parts):
-            return tuple(part for part in parts if isinstance(part, Meta))
+        return tuple(meta_of(part) for part in value)
     return None
 
 

@@ -12,7 +12,7 @@ from eqsat.cost.device import Device
 from eqsat.encode import Encoding
 from eqsat.engine import Snapshot
 from eqsat.kind import Kind
-from eqsat.meta import INVALID, Scalar
+from eqsat.meta import EFFECT, INVALID, Meta, Scalar
 from eqsat.operators import OPERATORS
 from extract import Choice, EGraph, reached
 
@@ -93,7 +93,7 @@ class _Pricer:
 
     def meta(self, cls: int) -> object:
         text = self.snapshot.metas[cls]
-        return None if text == "effect" else self.value(text)
+        return None if text == EFFECT else self.value(text)
 
     def price(self, k: int) -> tuple[Estimate, float]:
         """The estimate of e-node k, and its cost in the problem."""
@@ -105,7 +105,7 @@ class _Pricer:
         if symbol.operator in ("leaf", "number") or isinstance(output, Scalar):
             return Estimate(), 0.0
         if self.fold and cls in s.constant:
-            size = sum(int(m.bytes()) for m in _metas(output))
+            size = sum(m.bytes() for m in _metas(output) if isinstance(m, Meta))
             return Estimate(), 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
         children = s.children[k]
         key = (symbol, tuple(s.metas[c] for c in children), len(set(children)), s.attributes[k])

@@ -99,10 +99,13 @@ def _saving(report: Report) -> str:
     before, after = report.before, report.after
     if before is None or after is None:
         return f"no prediction for {report.device}"
-    times = f"predicted {duration(before.seconds)} -> {duration(after.seconds)}"
-    ratio = f" ({before.seconds / after.seconds:.2f}x)" if after.seconds > 0 else ""
     kernels = f"{before.kernels} -> {after.kernels} kernels before fusion"
-    return f"{times}{ratio} on {report.device}, {kernels}"
+    if not after.seconds < before.seconds:
+        now = duration(before.seconds)
+        return f"nothing faster found: predicted {now} on {report.device} as before, {kernels}"
+    times = f"predicted {duration(before.seconds)} -> {duration(after.seconds)}"
+    ratio = f"({before.seconds / after.seconds:.2f}x) " if after.seconds > 0 else ""
+    return f"{times} {ratio}on {report.device}, {kernels}"
 
 
 def _verdict(check: Check | None) -> str:

@@ -113,19 +113,14 @@ def _filled(encoding: Encoding, rules: Sequence[Rewrite]) -> Engine:
     texts = encoding.texts
     engine = Engine(encoding.oracle)
     needed = dict.fromkeys((*encoding.symbols, NUMBER, *(s for r in rules for s in symbols_of(r))))
-    engine.declare(needed, pure=lambda symbol: symbol.operator != "leaf")
+    symbolic = any("<" in text for text in encoding.metas.values())
+    engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes))
+    engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_finite_rules(list(needed), engine, texts.value))
-    engine.insert(
-        encoding.rows, encoding.metas, _concrete(encoding), encoding.finite
-    )
+    engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite)
     for index, rule in enumerate(rules):
         engine.command(translate(rule, index, engine, encoding.oracle))
     return engine
-
-
-def _concrete(encoding: Encoding) -> tuple[int, ...]:
-    """The handles that are constant by themselves: constant leaves (creations become so by a rule)."""
-    return encoding.constant
 
 
 def _finite_rules(

@@ -48,8 +48,8 @@ class EGraph:
         for root in self.roots:
             if root not in derived:
                 raise ValueError(
-                    f"root class {root} has no finite derivation: each of its e-nodes needs, in the "
-                    "end, a class that has none; add a leaf, or leave this root out"
+                    f"root class {root} has no finite derivation: each of its e-nodes needs, in "
+                    "the end, a class that has none; add a leaf, or leave this root out"
                 )
 
     @staticmethod

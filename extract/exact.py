@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +95,7 @@ def _grouped(cores: Sequence[Core]) -> list[list[_Part]]:
 
 
 def _start(part: _Part, seeds: Sequence[Choice]) -> Selection:
-    """The best selection of a part that is at hand, with what the roots cost at least as its bound."""
+    """The best selection of a part that is at hand, bounded by what its roots cost at least."""
     started = time.perf_counter()
     egraph = part.egraph
     at_hand = [tree(egraph).choice, greedy_dag(egraph).choice]
@@ -139,11 +139,13 @@ def branch_and_cut(egraph: EGraph, best: Selection, deadline: float) -> Selectio
     A program allows cycles. Where its optimum has some, rows are added that forbid these, and it is
     solved again; where it has none it is the optimum.
     """
+    if best.cost <= best.lower_bound:
+        return replace(best, status=Status.OPTIMAL)
     started = time.perf_counter()
     program = _program(egraph)
     choice, cost, bound = best.choice, best.cost, best.lower_bound
     status = Status.FEASIBLE
-    while (rest := deadline - time.perf_counter()) > 0:
+    while status is Status.FEASIBLE and (rest := deadline - time.perf_counter()) > 0:
         solution = solve(program, _point(egraph, choice), rest)
         bound = max(bound, solution.bound)
         if solution.values is None:
@@ -153,10 +155,10 @@ def branch_and_cut(egraph: EGraph, best: Selection, deadline: float) -> Selectio
         repaired = _repaired(egraph, found) if cycles else found
         if dag_cost(egraph, repaired) < cost:
             choice, cost = repaired, dag_cost(egraph, repaired)
-        if solution.optimal and (not cycles or cost <= bound * (1 + 1e-9)):
-            status = Status.OPTIMAL
-        if status is Status.OPTIMAL or not solution.optimal:
+        if not solution.optimal:
             break
+        if not cycles or cost <= bound * (1 + 1e-9):
+            status = Status.OPTIMAL
         program = program.with_rows([row for cycle in cycles for row in _cuts(egraph, cycle)])
     return select(egraph, choice, method="exact", started=started, lower_bound=bound, status=status)
 

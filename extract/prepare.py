@@ -90,10 +90,10 @@ def without_dominated(core: Core) -> Core:
     for cls, enodes in core.members.items():
         if len(enodes) == 1:
             continue
+        given = {enode: core.needs(core.kids[enode]) for enode in enodes}
         kept: list[int] = []
-        for enode in sorted(enodes, key=lambda e: (core.cost[e], len(core.kids[e]), e)):
-            given = core.needs(core.kids[enode])
-            if any(not needs & ~given for needs in kept[:COMPARED]):
+        for enode in sorted(enodes, key=lambda e: (core.cost[e], given[e].bit_count(), e)):
+            if any(not needs & ~given[enode] for needs in kept[:COMPARED]):
                 dropped.add(enode)
                 continue
             unpaid = (child for child in core.kids[enode] if not core.is_paid(cls, child))

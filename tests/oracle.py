@@ -5,7 +5,7 @@ It shares no code with `eqsat.check`, so that neither can hide the other's mista
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -57,11 +57,12 @@ class Observation:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How far two calls may differ: which outputs may round, and by how much."""
+    """How far two calls may differ: what may round, by how much, and whether weights may freeze."""
 
     rounded: frozenset[int] = frozenset()
     state_rounded: bool = False
     tolerance: float | None = None
+    frozen: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,7 @@ def _mutations(expected: Observation, got: Observation, judgement: Judgement) ->
         found += _snapshots(f"input {position} after", a, b, judgement, rounded=rounded)
     for name, a in expected.state.items():
         b = got.state[name]
+        b = replace(b, requires_grad=a.requires_grad) if judgement.frozen else b
         found += _snapshots(f"{name} after", a, b, judgement, rounded=rounded)
     return found
 

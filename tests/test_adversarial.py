@@ -1,6 +1,7 @@
 """Programs that broke other optimizers come out of ours as they went in, or are refused."""
 
 import functools
+from typing import Any
 
 import oracle
 import pytest
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import eqsat
 
-MODES: dict[str, dict[str, object]] = {
+MODES: dict[str, dict[str, Any]] = {  # what `optimize` is told
     "default": {},
     "no-rules": {"rules": ()},
     "strict": {"numerics": "strict"},

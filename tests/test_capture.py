@@ -122,7 +122,10 @@ def test_symbolic_dimensions_of_a_traced_graph_stay_dynamic() -> None:
 
 def test_a_module_made_from_an_exported_program_can_be_captured() -> None:
     program = torch.export.export(Mlp().eval(), (X,))
-    kept(program.module())
+    with pytest.raises(ValueError, match="no_grad"):  # torch says that it is in training mode
+        capture(program.module())
+    with torch.no_grad():
+        kept(program.module())
 
 
 def test_an_exported_program_brings_its_inputs() -> None:
@@ -459,6 +462,14 @@ def test_lifted_constants_and_transient_buffers_survive() -> None:
             return x * self.scale + self.plain + torch.tensor([1.0, 2.0, 3.0, 4.0])
 
     kept(Constants().eval(), X)
+
+
+def test_missing_user_inputs_are_refused() -> None:
+    program = capture(Mlp().eval(), (X,)).program
+    graph = Graph()
+    graph.output((graph.placeholder("p_first_weight"),))
+    with pytest.raises(ValueError, match=r"user inputs \['x'\]"):
+        rebuild(program, graph, {})
 
 
 def test_unknown_placeholders_are_refused() -> None:

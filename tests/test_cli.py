@@ -15,7 +15,7 @@ from eqsat.cli import app
 
 
 class Twice(nn.Module):
-    """Transposes twice, and adds nothing: something for the rules to find."""
+    """Computes the same thing twice: once is enough, whatever the rules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Twice(nn.Module):
         self.weight = nn.Parameter(torch.randn(5, 3), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(torch.relu((x @ self.weight).mT.mT))
+        return torch.relu(x @ self.weight) + torch.relu(x @ self.weight)
 
 
 X = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
@@ -40,6 +40,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*arguments: object) -> Result:
     """What the command did."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def relus(path: Path) -> int:
+    """How often the saved program applies relu."""
+    return str(torch.export.load(path).graph).count("aten.relu.default]")
 
 
 def check(result: Result, *expected: str, code: int = 1) -> None:
@@ -59,9 +64,7 @@ def test_optimized_program_is_equal_and_the_report_is_printed(model: Path, tmp_p
     assert "checked equal" in done.stdout
     loaded = torch.export.load(output).module()
     torch.testing.assert_close(loaded(X), Twice()(X))
-    before, after = (str(torch.export.load(path).graph) for path in (model, output))
-    assert before.count("relu.default") == 2
-    assert after.count("relu.default") == 1
+    assert (relus(model), relus(output)) == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["out.pt2"]
 
 
@@ -69,7 +72,7 @@ def test_result_may_replace_its_own_input(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(model.read_bytes())
     assert run("optimize", path, "-o", path).exit_code == 0
-    assert str(torch.export.load(path).graph).count("relu.default") == 1
+    assert relus(path) == 1
 
 
 def test_report_is_written_as_json(model: Path, tmp_path: Path) -> None:

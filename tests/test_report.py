@@ -63,6 +63,10 @@ def test_headline_says_what_is_predicted_and_what_was_checked() -> None:
     check(REPORT, "97 -> 61 kernels", "checked equal on 2 probes, max error 2.4e-07")
 
 
+def test_headline_says_when_nothing_faster_was_found() -> None:
+    check(but(after=REPORT.before), "nothing faster found: predicted 41 us on h200", absent=("x)",))
+
+
 def test_headline_says_when_nothing_was_checked() -> None:
     check(but(check=None), "not checked", absent=("checked equal",))
     skipped = Check(True, 0.0, (Probe("nan", True, skipped="no float input"),))

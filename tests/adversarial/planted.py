@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from eqsat.expression import apply
 from eqsat.functions import Function
-from eqsat.operators import AMAX, full, permute, reduction, reshape, softmax
+from eqsat.operators import AMAX, full, permute, reduction, softmax
 from eqsat.rewrite import EXACT, Rewrite
 
 DIVIDE = Function("div_floor")
@@ -54,18 +55,19 @@ WRONG_VALUE = (
     ),
     Planted(
         _rule("subtract-self", lambda x: (x - x, full(x.shape, 0.0, x.dtype, "cpu"))),
-        lambda x, y: (x - x) * y,
+        lambda x, y: (torch.exp(x) - torch.exp(x)) * y,
         ((64, 32), (64, 32)),
     ),
     Planted(
         _rule("divide-self", lambda x: (x / x, full(x.shape, 1.0, x.dtype, "cpu"))),
-        lambda x, y: torch.tanh(x / x + y),
+        lambda x, y: torch.tanh(torch.exp(x) / torch.exp(x) + y),
         ((64, 32), (64, 32)),
     ),
     Planted(
         _rule("log-exp", lambda x: (torch.log(torch.exp(x)), x)),
         lambda x: torch.log(torch.exp(x)) * 2.0,
         ((64, 32),),
+        numerics="strict",  # else rounding, short of overflow
     ),
     Planted(
         _rule("sqrt-square", lambda x: (torch.sqrt(x * x), x)),
@@ -98,9 +100,9 @@ WRONG_VALUE = (
         ((64, 32), (32, 16), (64, 32), (32, 16)),
     ),
     Planted(
-        _rule("permute-reshape", lambda x, p, s: (reshape(permute(x, p), s), reshape(x, s))),
-        lambda x: torch.exp(x.permute(2, 0, 1).reshape(16, -1)),
-        ((8, 16, 4),),
+        _rule("matmul-transpose", lambda a, b: (a.mT @ b + b.mT @ a, (a.mT @ b) * 2.0)),
+        lambda a, b: a.t() @ b + b.t() @ a,
+        ((64, 32), (64, 32)),
     ),
     Planted(
         _rule("softmax-shift", lambda x, d, e: (softmax(x - _top(x, d), e), softmax(x, e))),
@@ -108,7 +110,7 @@ WRONG_VALUE = (
         ((64, 32),),
     ),
     Planted(
-        _rule("multiply-divide", lambda x, k: (DIVIDE(x * k, k), x)),
+        _rule("multiply-divide", lambda x, k: (apply(DIVIDE, x * k, k), x)),
         lambda x: torch.div(x * 3, 3, rounding_mode="floor") + 1,
         ((64, 32),),
         dtype=torch.int32,
@@ -117,7 +119,7 @@ WRONG_VALUE = (
         _rule("exp-multiply", lambda a, b: (torch.exp(a) * torch.exp(b), torch.exp(a + b))),
         lambda a, b: torch.exp(a) * torch.exp(b),
         ((64, 32), (64, 32)),
-        numerics="strict",
+        numerics="strict",  # else rounding, short of overflow
     ),
 )
 

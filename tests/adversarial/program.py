@@ -92,6 +92,7 @@ def compare(
         rounded=program.products if strict else program.rounded | program.products,
         state_rounded=program.state_rounded,
         tolerance=program.tolerance,
+        frozen=not program.gradients,
     )
     return [
         f"call {number}: {difference}"
