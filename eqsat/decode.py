@@ -47,6 +47,7 @@ class _Decoder:
         self.values: dict[int, Any] = {}  # class -> node of the new graph, or a number
         self.copies: dict[Node, Any] = {}  # given leaf or view -> node of the new graph
         handles = self.snapshot.handles
+        self.leaves = {handles[h]: node for h, node in self.encoding.leaves.items()}
         self.origins: dict[int, Node] = {}  # class -> the first given node that computes it
         self.spelled: dict[tuple[Any, ...], Node] = {}  # e-node -> the given call that spells it
         for row in self.encoding.rows:
@@ -71,14 +72,10 @@ class _Decoder:
         output = next(n for n in self.encoding.graph.nodes if n.op == "output")
         new = graph.output(type(output.args[0])(returned) if _sequence(output) else returned[0])
         new.meta = dict(output.meta)
-        graph.eliminate_dead_code(lambda n: n in self.kept or n.is_impure())
+        effects = {self.copies[n] for n in self.encoding.effects}
+        graph.eliminate_dead_code(lambda n: n in effects or n.is_impure())
         graph.lint()
         return graph
-
-    @property
-    def kept(self) -> set[Node]:
-        """The nodes that run for their effect."""
-        return {self.copies[n] for n in self.encoding.effects}
 
     def _class(self, node: Node) -> int:
         return self.snapshot.handles[self.encoding.handles[node]]
@@ -134,13 +131,12 @@ class _Decoder:
 
     def _leaf(self, cls: int) -> Any:
         """The node of a leaf: an attribute of the given module, copied on first use."""
-        for handle, node in self.encoding.leaves.items():
-            if self.snapshot.handles[handle] == cls and node in self.copies:
-                return self.copies[node]
-        for handle, node in self.encoding.leaves.items():
-            if self.snapshot.handles[handle] == cls and node.op == "get_attr":
-                return self.attribute(node)
-        raise AssertionError(f"a leaf of class {cls} is read before it runs")
+        node = self.leaves[cls]
+        if node in self.copies:
+            return self.copies[node]
+        if node.op == "get_attr":
+            return self.attribute(node)
+        raise AssertionError(f"leaf {node.name!r} is read before it runs")
 
     def attribute(self, node: Node) -> Node:
         """The copy of a `get_attr` node."""

@@ -90,14 +90,12 @@ class Emitter:
                 self.symbols[free] = self._size(free)
         tracer = GraphAppendingTracer(self.graph)
         env = {s: Proxy(self.symbols[s], tracer) for s in expr.free_symbols}
-        before = set(self.graph.nodes)
+        last = next(reversed(self.graph.nodes))
         result = sympy_interp(PythonReferenceAnalysis, env, expr)
-        for node in self.graph.nodes:
-            if node not in before and "val" not in node.meta:
-                node.meta["val"] = torch.fx.node.map_arg(
-                    node.args, lambda n: n.meta["val"]
-                ) and node.target(*torch.fx.map_arg(node.args, lambda n: n.meta["val"]))
-                self.describe(node)
+        while last.next.op != "root":
+            last = last.next
+            last.meta["val"] = last.target(*torch.fx.map_arg(last.args, lambda n: n.meta["val"]))  # type: ignore[operator]
+            self.describe(last)
         self.symbols[expr] = result.node if isinstance(result, Proxy) else result
         return self.symbols[expr]
 

@@ -23,7 +23,7 @@ from eqsat.check import Check, check
 from eqsat.cost.device import Device, load
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
-from eqsat.engine import EngineError, Snapshot
+from eqsat.engine import Snapshot
 from eqsat.fold import Folding, fold
 from eqsat.problem import Problem, problem
 from eqsat.report import Extraction, Report
@@ -80,16 +80,19 @@ def optimize(
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
     if captured.blocked is not None:
         return _kept(captured, settings, captured.blocked, clock)
+    if check and captured.args is None:
+        raise ValueError("the check runs the program: pass example inputs as args, or check=False")
+    verdict = None
     try:
         candidate = _search(captured, settings, clock, progress)
-    except (EngineError, AssertionError) as error:
-        return _kept(captured, settings, f"the optimizer failed: {error}", clock)
-    verdict = None
-    if check:
-        with clock("check"):
-            verdict = _verify(captured, candidate.program, numerics)
-        if not verdict.passed:
-            return _kept(captured, settings, f"the check failed: {verdict}", clock, verdict)
+        if check:
+            with clock("check"):
+                verdict = _verify(captured, candidate.program, numerics)
+    except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
+        reason = f"the optimizer failed: {type(error).__name__}: {error}"
+        return _kept(captured, settings, reason, clock)
+    if verdict is not None and not verdict.passed:
+        return _kept(captured, settings, f"the check failed: {verdict}", clock, verdict)
     with clock("build"):
         module = drop_in(candidate.program)
     report = _report(captured, settings, candidate, verdict, clock)

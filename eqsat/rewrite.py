@@ -56,7 +56,10 @@ def finite(*variables: str) -> Fact:
 
 
 def ordered(*variables: str) -> Fact:
-    """The values stand in the given program, in this order: a merge fires once for a set of siblings."""
+    """The values stand in the given program, in this order: a merge fires once for a set of siblings.
+
+    Without names, the values are those of the left sides.
+    """
     return Fact("ordered", variables)
 
 

@@ -152,7 +152,7 @@ def _finite_rules(
             conditions = f"(= true {engine.call('finite number', ['a0'], 'bool')})"
         elif symbol.operator == "full":
             conditions = f"(= true {engine.call('finite number', ['a1'], 'bool')})"
-        elif kind in (Kind.VIEW, Kind.CAT) and xs:
+        elif kind in (Kind.VIEW, Kind.CAT, Kind.GATHER) and xs:
             conditions = " ".join(f"(finite {x})" for x in xs)
         elif symbol.operator == "ternary":
             conditions = "(finite x1) (finite x2) (= a0 \"where\")"

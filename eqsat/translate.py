@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from eqsat.engine import NUMBER, Engine, Symbol, quote
@@ -58,11 +59,10 @@ class _Translation:
         body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
         for fact in rewrite.facts:
             if fact.name == "ordered":
-                body += [f"(= rank_{v} (rank {self._v(v)}))" for v in fact.variables]
-                body += [
-                    f"(< rank_{a} rank_{b})"
-                    for a, b in zip(fact.variables, fact.variables[1:], strict=False)
-                ]
+                names = [self._v(v) for v in fact.variables]
+                names = names or [f"r{i}" for i in range(len(patterns))]
+                body += [f"(= rank_{name} (rank {name}))" for name in names]
+                body += [f"(< rank_{a} rank_{b})" for a, b in pairwise(names)]
             else:
                 body += [f"({fact.name} {self._v(v)})" for v in fact.variables]
         if rewrite.when is not None or self.checks:

@@ -1,8 +1,60 @@
-"""Matrix products: association, distribution, transposition."""
+"""Products of matrices: association, distribution, transposition, scales and biases."""
 
-from eqsat.rewrite import ROUNDING, Rewrite
+from typing import Any
+
+from eqsat.operators import affine, matmul, reshape
+from eqsat.rewrite import ROUNDING, Rewrite, constant
+
+
+def chained(a: Any, b: Any, c: Any) -> bool:
+    """Whether a @ b @ c is a product of matrices; (a @ b) @ c of vectors b is not a @ (b @ c)."""
+    return b.ndim == 2 or min(a.ndim, b.ndim, c.ndim) >= 2
+
+
+def additive(f: Any) -> bool:
+    """Whether a product distributes over the function of two terms."""
+    return f.name in ("add", "sub")
+
+
+def scaling(f: Any) -> bool:
+    """Whether the function of a tensor and a scale is linear in the tensor."""
+    return f.name in ("mul", "div")
+
+
+def of_columns(w: Any, s: Any) -> bool:
+    """Whether `s` scales whole columns of `w`: a number, or one for each column."""
+    return s.ndim == 0 or (w.ndim >= 2 and (s.ndim == 1 or s.shape[-2] == 1))
+
+
+def of_rows(x: Any, w: Any, s: Any) -> bool:
+    """Whether `s` scales whole rows of `x`."""
+    return 0 < s.ndim <= x.ndim and s.shape[-1] == 1 and w.ndim >= 2
+
+
+def is_bias(w: Any, b: Any) -> bool:
+    """Whether `b` has one number for each column of the matrix `w`."""
+    return w.ndim == 2 and tuple(b.shape) == (w.shape[-1],)
+
 
 LINEAR = (
-    Rewrite("matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)), numerics=ROUNDING),
-    Rewrite("matmul-associate-left", lambda a, b, c: (a @ (b @ c), (a @ b) @ c), numerics=ROUNDING),
+    Rewrite("matmul-associate",        lambda a, b, c:       ((a @ b) @ c,                   a @ (b @ c)),                       when=chained, numerics=ROUNDING),
+    Rewrite("matmul-associate-left",   lambda a, b, c:       (a @ (b @ c),                   (a @ b) @ c),                       when=chained, numerics=ROUNDING),
+    Rewrite("matmul-transpose",        lambda a, b:          ((a @ b).mT,                    b.mT @ a.mT),                       numerics=ROUNDING),
+    Rewrite("matmul-untranspose",      lambda a, b:          (a.mT @ b.mT,                   (b @ a).mT),                        numerics=ROUNDING),
+    Rewrite("matmul-factor-left",      lambda x, a, b, f:    (f(x @ a, x @ b),               x @ f(a, b)),                       when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
+    Rewrite("matmul-factor-right",     lambda x, y, w, f:    (f(x @ w, y @ w),               f(x, y) @ w),                       when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
+    Rewrite("matmul-distribute-left",  lambda x, a, b, f:    (x @ f(a, b),                   f(x @ a, x @ b)),                   when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
+    Rewrite("matmul-distribute-right", lambda x, y, w, f:    (f(x, y) @ w,                   f(x @ w, y @ w)),                   when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
+    Rewrite("matmul-scale-left",       lambda x, w, s, f:    (f(x, s) @ w,                   f(x @ w, s)),                       when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING),
+    Rewrite("matmul-scale-right",      lambda x, w, s, f:    (x @ f(w, s),                   f(x @ w, s)),                       when=lambda w, s, f: scaling(f) and of_columns(w, s), numerics=ROUNDING),
+    Rewrite("matmul-scale-weight",     lambda x, w, s, f:    (f(x @ w, s),                   x @ f(w, s)),                       when=lambda w, s, f: scaling(f) and of_columns(w, s), numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("matmul-scale-rows",       lambda x, w, s, f:    (f(x @ w, s),                   f(x, s) @ w),                       when=lambda x, w, s, f: scaling(f) and of_rows(x, w, s), numerics=ROUNDING),
+    Rewrite("matmul-input-scale",      lambda x, w, s, f:    (f(x, s) @ w,                   x @ f(w, reshape(s, s.shape + (1,)))), when=lambda w, s, f: scaling(f) and s.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("matmul-input-shift",      lambda x, w, c:       ((x + c) @ w,                   affine(x, w, c @ w)),               when=lambda w, c: c.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "c"),)),
+    Rewrite("affine-split",            lambda x, w, b:       (affine(x, w, b),               matmul(x, w) + b),                  numerics=ROUNDING),
+    Rewrite("affine-join",             lambda x, w, b:       (matmul(x, w) + b,              affine(x, w, b)),                   when=is_bias, numerics=ROUNDING),
+    Rewrite("affine-shift",            lambda x, w, b, c:    (affine(x, w, b) + c,           affine(x, w, b + c)),               when=lambda w, b, c: is_bias(w, b) and is_bias(w, c), numerics=ROUNDING),
+    Rewrite("affine-scale",            lambda x, w, b, s, f: (f(affine(x, w, b), s),         affine(x, f(w, s), f(b, s))),       when=lambda w, b, s, f: scaling(f) and is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
+    Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),       when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
+    Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,       affine(x, a + c, b)),               when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
 )

@@ -238,6 +238,9 @@ def test_complex_values_are_compared_with_tolerance() -> None:
     z = torch.randn(3, 4, dtype=torch.complex64, generator=G)
     sound(lambda x: (x + x) * 3, lambda x: x * 6, z)
     caught(lambda x: x * 2j, lambda x: x * -2j, z, by="random")
+    ones = torch.ones_like(z)
+    sound(lambda x: x + ones, lambda x: ones + x, z)  # one of them spreads NaN to both parts
+    caught(lambda x: x * 0, torch.zeros_like, z, by="nan")
 
 
 class Counter(nn.Module):

@@ -41,13 +41,13 @@ REDUCTIONS: tuple[Reduction, ...] = (
 
 @functools.cache
 def random_egraph(seed: int) -> EGraph:
-    """Mostly downward, with free views both ways, dear ways up, and classes that nothing derives."""
+    """Mostly downward, with free views both ways, ways up, and a class that nothing derives."""
     rng = random.Random(seed)
     count = rng.choice([6, 12, 25])
     nodes: list[tuple[int, float, list[int]]] = [(0, 0.0, []), (1, 1.0, [])]
     for cls in range(2, count):
+        low = max(0, cls - 6)
         for _ in range(rng.choice([1, 1, 2, 3])):
-            low = max(0, cls - 6)
             kids = rng.sample(range(low, cls), min(cls - low, rng.choice([1, 1, 2, 3])))
             nodes.append((cls, float(rng.choice([0, 1, 2, 2, 5])), kids))
         if rng.random() < 0.3:

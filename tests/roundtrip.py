@@ -1,0 +1,117 @@
+"""One call as a graph, through the e-graph and back with no rules, and what changed on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import oracle
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from eqsat.cost.device import load
+from eqsat.decode import decode
+from eqsat.encode import Encoding, encode
+from eqsat.engine import Snapshot
+from eqsat.operators import OPERATORS
+from eqsat.problem import Problem, problem
+from eqsat.saturate import Limits, saturate
+
+Function = Callable[..., Any]
+DEVICE = load("h200")
+
+
+@dataclass(frozen=True)
+class Trip:
+    """A graph, its e-graph, and the same graph read back from it."""
+
+    given: GraphModule
+    encoding: Encoding
+    snapshot: Snapshot
+    problem: Problem
+    mode: FakeTensorMode
+
+    def result(self, *, respelled: bool = False) -> GraphModule:
+        """The graph decoded; with `respelled`, every call of the language is written anew."""
+        encoding = self.encoding
+        if respelled:
+            symbols = {row.handle: row.symbol.operator for row in encoding.rows}
+            kept = {h: n for h, n in encoding.origins.items() if symbols[h] not in OPERATORS}
+            encoding = dataclasses.replace(encoding, origins=kept)
+        choice = self.problem.given
+        graph = decode(self.snapshot, encoding, self.problem, choice, self.mode)
+        return GraphModule(self.given, graph)
+
+
+def trace(function: Function, tensors: Sequence[Tensor], mode: FakeTensorMode) -> GraphModule:
+    """The functional ATen graph of a call: composite operators whole, unless they write."""
+    with torch.no_grad(), mode, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fakes = [mode.from_tensor(t, static_shapes=True) for t in tensors]
+        whole = make_fx(function, pre_dispatch=True)(*fakes)
+        if not any(_mutates(node) for node in whole.graph.nodes):
+            return whole
+        functional = torch.func.functionalize(function, remove="mutations_and_views")
+        return make_fx(functional)(*fakes)
+
+
+def _mutates(node: Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def travel(given: GraphModule, mode: FakeTensorMode) -> Trip:
+    """The trip of a graph whose nodes carry fake values of `mode`."""
+    encoding = encode(given.graph, {})
+    snapshot, _ = saturate(encoding, (), Limits())
+    return Trip(given, encoding, snapshot, problem(snapshot, encoding, DEVICE, fold=False), mode)
+
+
+def change(given: GraphModule, result: GraphModule, tensors: Sequence[Tensor]) -> str:
+    """What a caller sees differ between two graphs on these inputs; empty where nothing does."""
+    copies = [t.detach().clone(memory_format=torch.preserve_format) for t in tensors]
+    before = oracle.observe(given, tuple(tensors), {}, module=given)
+    after = oracle.observe(result, tuple(copies), {}, module=result)
+    found = [str(d) for d in oracle.differences(before, after) if d.kind != "offset"]
+    lost = [name for name in effects(given) if name not in effects(result)]
+    if effects(given) != effects(result):
+        found.append(f"effects {effects(given)} became {effects(result)}")
+    return "; ".join([*found, *lost])
+
+
+def effects(module: GraphModule) -> list[str]:
+    """The calls that write or draw random numbers, in order."""
+    seeded = torch.Tag.nondeterministic_seeded
+    return [
+        str(node.target)
+        for node in module.graph.nodes
+        if isinstance(node.target, OpOverload)
+        and (node.target._schema.is_mutable or seeded in node.target.tags)
+    ]
+
+
+def call_of(function: Function, arguments: Any) -> tuple[Function, list[Tensor]]:
+    """A function of the tensors among `arguments` (an (args, kwargs) tree) alone, and those tensors."""
+    leaves, spec = pytree.tree_flatten(arguments)
+    where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def call(*tensors: Tensor) -> Any:
+        filled = list(leaves)
+        for i, tensor in zip(where, tensors, strict=True):
+            filled[i] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return pytree.tree_leaves(function(*args, **kwargs))
+
+    return call, [leaves[i].detach() for i in where]
+
+
+def calls(module: GraphModule) -> Iterator[str]:
+    """The names of the operators called, in order."""
+    return (str(n.target) for n in module.graph.nodes if n.op == "call_function")

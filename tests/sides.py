@@ -1,0 +1,181 @@
+"""The two sides of a rule run on real tensors and compared as strictly as the rule's numerics promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from samples import Sample, run
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from eqsat.infer import Oracle
+from eqsat.meta import Meta, Scalar, Texts
+from eqsat.operators import OPERATORS
+from eqsat.rewrite import EXACT, RELAXED, Numerics, Rewrite
+
+LANES = 64
+TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+STYLES = {  # how the tensors of a sample are filled
+    Numerics.EXACT: ("plain", "special", "wide"),
+    Numerics.ROUNDING: ("plain", "nan", "wide"),
+    Numerics.RELAXED: ("plain", "wide"),
+}
+
+
+class Evaluation(TorchDispatchMode):
+    """Runs pointwise kernels on whole vectors only, and notes what precision and size the values had.
+
+    The CPU's vector code and its scalar code for odd ends and strides differ in the last bit: that is
+    the machine's business, not the rule's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+        self.tolerance = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and torch.Tag.pointwise in func.tags:
+            result = _in_lanes(func, args, kwargs, result)
+        for value in pytree.tree_leaves((args, kwargs, result)):
+            if isinstance(value, Tensor):
+                self.note(value)
+        return result
+
+    def operate(self, name: str, children: list[Any], attributes: list[Any]) -> Any:
+        """An operator on real tensors and numbers."""
+        if name == "number":
+            return attributes[0]
+        with torch.no_grad(), self:
+            return OPERATORS[name].evaluate(*children, *attributes)
+
+    def note(self, value: Tensor) -> None:
+        """Take a value into account for the scale and precision that rounding is judged by."""
+        self.tolerance = max(self.tolerance, TOLERANCE.get(value.dtype, 0.0))
+        if value.numel() and value.dtype.is_floating_point:
+            finite = torch.nan_to_num(value.detach().double(), 0.0, 0.0, 0.0).abs().max()
+            self.scale = max(self.scale, float(finite))
+
+
+def _in_lanes(func: Any, args: Any, kwargs: Any, plain: Tensor) -> Tensor:
+    """The result of a pointwise call on operands flattened and padded to whole vectors."""
+    if not plain.is_floating_point() or not plain.numel():
+        return plain
+    padding = -plain.numel() % LANES
+
+    def lanes(value: Any) -> Any:
+        if not isinstance(value, Tensor) or (value.ndim == 0 and plain.ndim > 0):
+            return value
+        flat = value.expand(plain.shape).reshape(-1)
+        return torch.cat([flat, flat[:1].expand(padding)])
+
+    result = func(*pytree.tree_map(lanes, args), **kwargs)
+    if result.dtype != plain.dtype or result.numel() < plain.numel():
+        return plain
+    return result[: plain.numel()].reshape(plain.shape)
+
+
+def fill(meta: Meta, style: str, role: int | None, generator: torch.Generator) -> Tensor:
+    """A tensor of this meta: plain values (some are zero), wide ones, or with NaN, Inf and -0.0 among them."""
+    shape, dtype = tuple(meta.shape), meta.dtype
+    draw = torch.rand(shape, generator=generator, dtype=torch.float64)
+    if role:
+        return (draw * role).long()
+    if dtype == torch.bool:
+        return draw < 0.5
+    if not dtype.is_floating_point:
+        reach = 2**20 if style == "wide" else 6
+        return torch.randint(-reach, reach, shape, generator=generator).to(dtype)
+    if role == 0:
+        return (draw + 0.1).to(dtype)
+    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if style == "wide":
+        values = values * 10 ** (3 * draw)
+    rare: tuple[float, ...] = (0.0, 0.0, 1.0, -1.0)
+    share = 0.1
+    if style == "nan":
+        rare, share = (float("nan"),), 0.08
+    elif style == "special":
+        limits = torch.finfo(dtype)
+        rare = (float("nan"), float("inf"), float("-inf"), -0.0, 0.0, limits.max, limits.tiny, -1.0)
+        share = 0.3
+    pick = torch.randint(len(rare), shape, generator=generator)
+    place = torch.rand(shape, generator=generator) < share
+    return torch.where(place, torch.tensor(rare, dtype=torch.float64)[pick], values).to(dtype)
+
+
+def tensors(rule: Rewrite, sample: Sample, style: str, seed: int) -> dict[str, Any]:
+    """The variables' values: tensors filled in a style, numbers and attributes as they are."""
+    generator = torch.Generator().manual_seed(seed)
+    finite = {v for fact in rule.facts if fact.name == "finite" for v in fact.variables}
+
+    def value(name: str, given: Any) -> Any:
+        if isinstance(given, Scalar):
+            return given.value
+        if not isinstance(given, Meta):
+            return given
+        tame = name in finite and style in ("special", "nan")
+        return fill(given, "plain" if tame else style, sample.roles.get(name), generator)
+
+    return {name: value(name, given) for name, given in sample.values.items()}
+
+
+def counterexample(rule: Rewrite, sample: Sample, style: str, seed: int) -> str | None:
+    """How the sides differ on one filling of a sample; None where they are as equal as promised."""
+    values, oracle = tensors(rule, sample, style, seed), Oracle(Texts())
+    for index in sample.pairs:
+        evaluation = Evaluation()
+        try:
+            left = run(rule.left[index], sample.values, values, evaluation.operate, oracle)
+        except (RuntimeError, ArithmeticError, IndexError):  # no value: nothing to compare
+            continue
+        try:
+            right = run(rule.right[index], sample.values, values, evaluation.operate, oracle)
+        except (RuntimeError, ArithmeticError, IndexError) as error:
+            return f"the right side raises {error} with {sample} ({style} values)"
+        found = difference(left, right, rule.numerics, evaluation)
+        if found is not None:
+            return f"output {index}: {found} with {sample} ({style} values)"
+    return None
+
+
+def difference(left: Any, right: Any, numerics: Numerics, evaluation: Evaluation) -> str | None:
+    """How two results differ, more than the rule's numerics allow."""
+    if not isinstance(left, Tensor):
+        left, right = (torch.tensor(v, dtype=torch.float64) for v in (left, right))
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return f"{left.dtype}{list(left.shape)} against {right.dtype}{list(right.shape)}"
+    if numerics is EXACT or not left.dtype.is_floating_point:
+        wrong = ~same_bits(left, right)
+    else:
+        a, b = left.double(), right.double()
+        close = (a - b).abs() <= evaluation.tolerance * evaluation.scale
+        wrong = ~(close | (a == b) | (a.isnan() & b.isnan()))
+        if numerics is RELAXED:
+            wrong &= a.isfinite()
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in wrong.nonzero()[0])
+    return f"{left[place].item()!r} became {right[place].item()!r} at {list(place)}"
+
+
+def same_bits(a: Tensor, b: Tensor) -> Tensor:
+    """Where the bits agree; every NaN counts as the same."""
+    if not a.dtype.is_floating_point:
+        return a == b
+    return ((a == b) & (a.signbit() == b.signbit())) | (a.isnan() & b.isnan())
+
+
+def direct(rule: Rewrite, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Left and right of the rule called as a Python function on real tensors."""
+    return rule.rule(*(values[name] for name in rule.variables))
