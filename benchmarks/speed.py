@@ -42,12 +42,9 @@ def measure(name: str, device: str) -> dict[str, str]:
         total = time.perf_counter() - start
         error = (result.module(*args, **kwargs) - module(*args, **kwargs)).abs().max().item()
     report = result.report
-    row = {
-        "program": name,
-        "ATen operators": arrow(report.operators_before, report.operators_after),
-    }
+    row = {"program": name, "operators": arrow(report.operators_before, report.operators_after)}
     if report.before is not None and report.after is not None:
-        row["predicted time"] = f"{ratio(report.before.seconds, report.after.seconds):.2f}x less"
+        row["predicted"] = f"{ratio(report.before.seconds, report.after.seconds):.2f}x"
     if (grown := report.saturation) is not None:
         row["e-nodes"] = f"{grown.enodes:,}"
         row["stop"] = str(grown.stop)

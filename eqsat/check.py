@@ -680,8 +680,9 @@ def _close(a: Tensor, b: Tensor, loose: bool, noise: float) -> tuple[float, str]
 
 def _real(tensor: Tensor) -> Tensor:
     """Returns the elements as rows of their real and imaginary part, in double precision."""
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor.unsqueeze(-1)
-    return tensor.flatten(end_dim=-2).double()
+    if tensor.is_complex():
+        return torch.view_as_real(tensor).reshape(-1, 2).double()
+    return tensor.reshape(-1, 1).double()
 
 
 def _noise(pair: _Pair, name: str, given: _Run) -> list[float]:

@@ -158,7 +158,8 @@ def _themes() -> dict[str, tuple[Rewrite, ...]]:
     """The rules by theme, the themes in alphabetical order."""
     names = sorted(module.name for module in pkgutil.iter_modules(rewrites.__path__))
     modules = {name: importlib.import_module(f"rewrites.{name}") for name in names}
-    return {name: getattr(module, name.upper()) for name, module in modules.items()}
+    themes = {name: getattr(module, name.upper(), None) for name, module in modules.items()}
+    return {name: rules for name, rules in themes.items() if isinstance(rules, tuple)}
 
 
 def _rules_without(names: list[str]) -> tuple[Rewrite, ...]:

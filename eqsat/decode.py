@@ -11,8 +11,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
+from eqsat.alias import Output
 from eqsat.emit import Emitter
-from eqsat.encode import Encoding, Output
+from eqsat.encode import Encoding
 from eqsat.engine import Snapshot
 
 from eqsat.meta import EFFECT, Scalar, Symbolic, meta_of
@@ -229,20 +230,20 @@ class _Exit:
             if node.op in ("placeholder", "get_attr"):
                 owners.setdefault(_storage(node), node)
         bases: dict[Node, Any] = {}
-        returned: dict[Node, Any] = {}
+        made: dict[tuple[Node, Node], Any] = {}  # (view, its base) -> node of the new graph
         results: list[Any] = []
         for output in outputs:
             if output.base is None:
                 results.append(output.value)
                 continue
-            if output.value not in returned:
-                if output.base not in bases:
-                    bases[output.base] = self._base(output.base, owners)
-                node = bases[output.base]
-                for view in output.views:
-                    node = self._view(view, node, returned)
-                returned[output.value] = node
-            results.append(returned[output.value])
+            if output.base not in bases:
+                bases[output.base] = self._base(output.base, owners)
+            given, node = output.base, bases[output.base]
+            for view in output.views:
+                if (view, output.base) not in made:
+                    made[view, output.base] = self._view(view, given, node)
+                given, node = view, made[view, output.base]
+            results.append(node)
         return results
 
     def _base(self, base: Node, owners: dict[int, Any]) -> Any:
@@ -266,16 +267,17 @@ class _Exit:
         owners[_storage(node)] = base
         return node
 
-    def _view(self, view: Node, base: Node, made: Mapping[Node, Any]) -> Any:
-        """A view of the given program, taken of the new base."""
-        if view in made:
-            return made[view]
+    def _view(self, view: Node, given: Node, node: Any) -> Any:
+        """The view `view` of the given program, taken of `node` where it was taken of `given`."""
         d = self.decoder
         d.emitter.origin = view
 
         def new(argument: Node) -> Any:
-            value = argument.meta["val"]
-            return base if isinstance(value, (torch.Tensor, list, tuple)) else d.emitter.argument(value)
+            if argument is given:
+                return node
+            if argument in d.encoding.handles:
+                return d.value(d._class(argument))
+            return d.emitter.argument(argument.meta["val"])
 
         args = torch.fx.map_arg(view.args, new)
         kwargs = torch.fx.map_arg(view.kwargs, new)
@@ -305,6 +307,3 @@ def _reads_layout(target: Any) -> bool:
     name = target._schema.name.split("::")[1]
     views = any(r.alias_info is not None for r in target._schema.returns)
     return views and name not in (*known, "unsqueeze", "to", "contiguous", "alias", "detach")
-
-
-

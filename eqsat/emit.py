@@ -119,30 +119,45 @@ class Emitter:
             return node
         shape, stride = tuple(like.shape), tuple(like.stride())
         order = sorted(range(like.ndim), key=lambda d: (-_hint(stride[d]), d))
-        back = [order.index(d) for d in range(like.ndim)]
-        moved = self.call(aten.permute.default, node, order)
-        dense = self.call(aten.clone.default, moved, memory_format=torch.contiguous_format)
-        result = self.call(aten.permute.default, dense, back)
+        result = self._dense(node, order)
         if same_strides(result.meta["val"], like):
             return result
-        # Gaps or overlaps: a buffer of the given extent, written where the value lies.
-        extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        if 0 not in shape and any(s == 0 and n != 1 for n, s in zip(shape, stride, strict=True)):
+            return self._overlapping(node, like)
+        # Gaps: a buffer of the given extent, written where the value lies.
+        last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        extent = 0 if 0 in shape else last + 1
         buffer = self.call(
             aten.empty.memory_format, [extent], dtype=like.dtype, device=like.device
         )
-        if 0 in [s for n, s in zip(shape, stride, strict=True) if n != 1]:
-            return self._overlapping(node, like)
         filled = self.call(aten.as_strided_scatter.default, buffer, node, shape, stride, 0)
         return self.call(aten.as_strided.default, filled, shape, stride, 0)
 
+    def _dense(self, node: Node, order: Sequence[int]) -> Node:
+        """A copy without gaps whose dims lie in memory in this order, outermost first."""
+        memory_format = _FORMATS.get(tuple(order))
+        if list(order) == sorted(order):
+            memory_format = torch.contiguous_format
+        if memory_format is not None:
+            return self.call(aten.clone.default, node, memory_format=memory_format)
+        moved = self.call(aten.permute.default, node, order)
+        dense = self.call(aten.clone.default, moved, memory_format=torch.contiguous_format)
+        back = [order.index(d) for d in range(len(order))]
+        return self.call(aten.permute.default, dense, back)
+
     def _overlapping(self, node: Node, like: torch.Tensor) -> Node:
-        """The value with strides of 0: one element of each such dim, copied, then expanded."""
-        for dim, (size, stride) in enumerate(zip(like.shape, like.stride(), strict=True)):
-            if stride == 0 and size != 1:
+        """The value with strides of 0: one element of each such dim, laid out, then expanded."""
+        sizes = list(like.shape)
+        for dim, stride in enumerate(like.stride()):
+            if stride == 0 and sizes[dim] != 1:
+                sizes[dim] = 1
                 node = self.call(aten.slice.Tensor, node, dim, 0, 1)
-        thin = torch.empty_like(node.meta["val"], memory_format=torch.contiguous_format)
-        node = self.restride(self.call(aten.clone.default, node), thin)
-        return self.call(aten.expand.default, node, tuple(like.shape))
+        with self.fake_mode:
+            thin = torch.empty_strided(sizes, like.stride(), dtype=like.dtype, device=like.device)
+        return self.call(aten.expand.default, self.restride(node, thin), tuple(like.shape))
+
+
+_FORMATS = {(0, 2, 3, 1): torch.channels_last, (0, 2, 3, 4, 1): torch.channels_last_3d}
 
 
 def _hint(size: Any) -> int:
@@ -206,13 +221,18 @@ def _matmul(e: Emitter, x: Node, w: Node) -> Node:
 
 
 def _affine(e: Emitter, x: Node, w: Node, b: Node) -> Node:
-    ranks = tuple(n.meta["val"].ndim for n in (x, w, b))
-    matrix = _transposed(w)
-    if ranks[1] == 2 and ranks[2] == 1:
-        if matrix is None and ranks[0] == 2:
-            return e.call(aten.addmm.default, b, x, w)
-        matrix = e.call(aten.permute.default, w, [1, 0]) if matrix is None else matrix
-        return e.call(aten.linear.default, x, matrix, b)
+    matrix, bias = w.meta["val"], b.meta["val"]
+    rows, columns = str(x.meta["val"].shape[0]), str(matrix.shape[-1])
+    if matrix.ndim == 2 and [str(n) for n in bias.shape] == [columns]:
+        swapped = _transposed(w)
+        if swapped is None and x.meta["val"].ndim != 2:
+            swapped = e.call(aten.permute.default, w, [1, 0])
+        if swapped is not None:
+            return e.call(aten.linear.default, x, swapped, b)
+    sides = zip([str(n) for n in reversed(bias.shape)], (columns, rows), strict=False)
+    fits = bias.ndim <= 2 and all(n in ("1", size) for n, size in sides)
+    if x.meta["val"].ndim == matrix.ndim == 2 and fits:
+        return e.call(aten.addmm.default, b, x, w)
     return e.call(aten.add.Tensor, _matmul(e, x, w), b)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.fx import Graph, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from eqsat.alias import Output, trace_outputs
+from eqsat.effect import effect
 from eqsat.engine import NUMBER, Row, Symbol
 from eqsat.infer import Oracle
 from eqsat.meta import EFFECT, INVALID, Symbolic, Texts, meta_of
@@ -19,15 +20,6 @@ from eqsat.spelling import Term, spell, spell_item, val
 
 LEAF = Symbol("leaf", 0, 1)
 SMALL = 1 << 20  # constants up to this many elements are read to know whether they are finite
-
-
-@dataclass(frozen=True)
-class Output:
-    """One returned value: `base` is encoded, and the `views` (FX nodes of the given graph) lead from it."""
-
-    value: Any  # what the given graph returns: a node, or a constant
-    base: Node | None
-    views: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +219,9 @@ class _Encoder:
         for output in self.outputs:
             if output.base is not None and output.base in self.handles:
                 roots[self.handles[output.base]] = None
+            for view, parent in zip(output.views, (output.base, *output.views), strict=False):
+                lent = [n for n in view.all_input_nodes if n is not parent and n in self.handles]
+                roots.update((self.handles[n], None) for n in lent)
         return Encoding(
             graph=self.graph,
             texts=self.texts,
@@ -244,42 +239,6 @@ class _Encoder:
             finite=tuple(self.finite),
             opaque=self.opaque,
         )
-
-
-def effect(node: Node) -> str | None:
-    """Why a call must run exactly as given, in its place; None for a pure operator. Asked of the schema."""
-    target = node.target
-    if isinstance(target, HigherOrderOperator):
-        return "higher-order operator: kept as given"
-    if not isinstance(target, OpOverload):
-        return None if target is operator.getitem or _symbolic(node) else "Python function: kept"
-    if target._schema.is_mutable:
-        return "mutates its operands"
-    tags = target.tags
-    if torch.Tag.nondeterministic_seeded in tags and not _deterministic(node):
-        return "draws random numbers"
-    if torch.Tag.data_dependent_output in tags or _makes_symbol(node):
-        return "its result's size or value depends on data"
-    if torch.Tag.maybe_aliasing_or_mutating in tags and spell(node) is None:
-        return "may mutate its operands"
-    if not target._schema.returns or node.meta.get("val") is None:
-        return "returns nothing: runs for its effect"
-    return None
-
-
-def _makes_symbol(node: Node) -> bool:
-    """Whether the size of a result is only known once it is computed."""
-    made = free_unbacked_symbols(node.meta.get("val"))
-    return bool(made) and not made <= free_unbacked_symbols([val(n) for n in node.all_input_nodes])
-
-
-def _deterministic(node: Node) -> bool:
-    """Whether an operator that may draw numbers does not here (dropout turned off)."""
-    return spell(node) is not None
-
-
-def _symbolic(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), (*Symbolic, bool, int, float))
 
 
 def _known_split(node: Node) -> bool:
@@ -327,70 +286,3 @@ def _integral(texts: Texts, meta: str) -> bool:
         return False
     dtype = getattr(texts.value(meta), "dtype", None)
     return isinstance(dtype, torch.dtype) and not dtype.is_floating_point and not dtype.is_complex
-
-
-def trace_outputs(output: Node) -> Sequence[Output]:
-    """The returned values with their bases: views of inputs, or of what is returned too, keep their views."""
-    values = output.args[0]
-    flat = values if isinstance(values, (list, tuple)) else (values,)
-    chains = {v: _view_chain(v) for v in flat if isinstance(v, Node)}
-    members: dict[Node, set[Node]] = {}
-    for value, chain in chains.items():
-        members.setdefault(chain[0], set()).add(value)
-    outputs: list[Output] = []
-    for value in flat:
-        if not isinstance(value, Node):
-            outputs.append(Output(value, None))
-            continue
-        base, *views = chains[value]
-        aliased = base.op in ("placeholder", "get_attr") or len(members[base]) > 1
-        if aliased and views:
-            outputs.append(Output(value, base, tuple(views)))
-        else:
-            outputs.append(Output(value, value))
-    return outputs
-
-
-def _view_chain(node: Node) -> list[Node]:
-    """The nodes from the one that owns the storage to `node`, each a view of the one before."""
-    chain = [node]
-    while (parent := _viewed(chain[-1])) is not None:
-        chain.append(parent)
-    return chain[::-1]
-
-
-def _viewed(node: Node) -> Node | None:
-    """The operand whose storage the result of `node` shares, found by running it on fake tensors."""
-    if node.target is operator.getitem:
-        parent = node.args[0]
-        return parent if isinstance(parent, Node) and _viewed(parent) is not None else None
-    if not isinstance(node.target, OpOverload):
-        return None
-    for value, argument in zip(node.args, node.target._schema.arguments, strict=False):
-        if isinstance(value, Node) and isinstance(val(value), torch.Tensor):
-            if argument.alias_info is not None and _shares(node, value):
-                return value
-    return None
-
-
-def _shares(node: Node, operand: Node) -> bool:
-    """Whether the result shares the operand's storage, given the operand's strides."""
-    value = val(operand)
-    fake = value.fake_mode if hasattr(value, "fake_mode") else None
-    if fake is None:
-        return True
-    with fake, torch.no_grad():
-        fresh = torch.empty_strided(
-            value.shape, value.stride(), dtype=value.dtype, device=value.device
-        )
-
-        def given(n: Node) -> Any:
-            return fresh if n is operand else val(n)
-
-        args = torch.fx.map_arg(node.args, given)
-        kwargs = torch.fx.map_arg(node.kwargs, given)
-        result = node.target(*args, **kwargs)  # type: ignore[operator]
-    first = result[0] if isinstance(result, (list, tuple)) and result else result
-    if not isinstance(first, torch.Tensor):
-        return False
-    return first.untyped_storage()._cdata == fresh.untyped_storage()._cdata

@@ -122,6 +122,11 @@ class Expr:
         return Attr(dtype_of, (self,))
 
     @property
+    def device(self) -> Attr:
+        """The device, as a computed attribute."""
+        return Attr(device_of, (self,))
+
+    @property
     def mT(self) -> Expr:  # noqa: N802 - torch's own name
         """The value with its last two dims exchanged."""
         return Expr("permute", (tensor(self),), (Attr(swap_last, (self,)),))
@@ -256,6 +261,11 @@ def ndim_of(meta: Any) -> int:
 def dtype_of(meta: Any) -> torch.dtype:
     """The dtype of a meta or tensor."""
     return meta.dtype
+
+
+def device_of(meta: Any) -> torch.device:
+    """The device of a meta or tensor."""
+    return torch.device(meta.device)
 
 
 def value_of(meta: Any) -> Any:

@@ -12,7 +12,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from eqsat.encode import effect
+from eqsat.alias import view_chain
+from eqsat.effect import effect
 from eqsat.meta import Symbolic
 
 aten = torch.ops.aten
@@ -89,14 +90,8 @@ def _constant_nodes(graph: Graph, constants: Mapping[str, Tensor]) -> dict[Node,
 
 def _returned(graph: Graph) -> set[Node]:
     """The calls whose storage the graph returns, views looked through."""
-    returned: set[Node] = set()
-    for node in graph.output_node().all_input_nodes:
-        while node.op == "call_function" and node not in returned:
-            returned.add(node)
-            if not _is_view(node):
-                break
-            node = node.all_input_nodes[0]
-    return returned
+    outputs = graph.output_node().all_input_nodes
+    return {n for output in outputs for n in view_chain(output) if n.op == "call_function"}
 
 
 def _symbolic(node: Node) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from eqsat.expression import swap_last
 from eqsat.functions import POINTWISE, Function, Hole
 from eqsat.meta import Symbolic
 
@@ -134,7 +135,7 @@ def _transpose(c: Call) -> Any:
     if n == 0:
         return c.x
     dims = list(range(n))
-    a, b = c["dim0"] % n, c["dim1"] % n
+    a, b = (d % n for d in list(c.arguments.values())[1:])
     dims[a], dims[b] = dims[b], dims[a]
     return _permute(c.x, dims)
 
@@ -485,7 +486,8 @@ def _table() -> dict[str, Callable[[Call], Any]]:
     put(_same_shape, "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default")
     put(_same_shape, "unflatten.int", "view_as.default", "reshape_as.default")
     put(lambda c: _swap(c.x) if val(c.x).ndim == 2 else c.x, "t.default")
-    put(_transpose, "transpose.int", "swapaxes.default")
+    put(_transpose, "transpose.int", "swapaxes.default", "swapdims.default")
+    put(lambda c: _permute(c.x, swap_last(val(c.x))), "mT.default")
     put(lambda c: _permute(c.x, c["dims"]), "permute.default")
     put(lambda c: _permute(c.x, range(val(c.x).ndim)[::-1]), "numpy_T.default")
     put(lambda c: _expand(c.x, c.out.shape), "expand.default", "expand_as.default")

@@ -61,9 +61,7 @@ def exact(egraph: EGraph, *, time_limit: float = 5.0, seeds: Sequence[Choice] = 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A core as an e-graph of its own, and the numbers that its classes and e-nodes have
-    outside.
-    """
+    """A core as an e-graph of its own, and the numbers of its classes and e-nodes outside."""
 
     egraph: EGraph
     classes: list[int]
@@ -76,21 +74,17 @@ class _Part:
 
 
 def _grouped(cores: Sequence[Core]) -> list[list[_Part]]:
-    """The parts, small ones first; those alike in all but their numbers outside, as equal layers
-    are, together.
+    """The parts, small ones first; those that differ only in their numbers outside are together.
+
+    Equal layers of a network give such parts, which have to be solved once.
     """
     groups: dict[tuple[object, ...], list[_Part]] = {}
     for core in cores:
         part = _Part(*core.egraph())
-        arrays = (
-            part.egraph.node_class,
-            part.egraph.node_cost,
-            part.egraph.child_ptr,
-            part.egraph.children,
-        )
-        groups.setdefault((part.egraph.roots, *(array.tobytes() for array in arrays)), []).append(
-            part
-        )
+        inside = part.egraph
+        arrays = (inside.node_class, inside.node_cost, inside.child_ptr, inside.children)
+        key = (inside.roots, *(array.tobytes() for array in arrays))
+        groups.setdefault(key, []).append(part)
     return sorted(groups.values(), key=lambda group: group[0].egraph.num_nodes)
 
 
@@ -125,9 +119,7 @@ def _improve(parts: Sequence[EGraph], answers: list[Selection], deadline: float)
 
 
 def _near(part: _Part, seed: Choice) -> Choice:
-    """The selection of a part that is as much as possible like a seed for the whole: what that has
-    is free.
-    """
+    """The selection of a part that is most like a seed for the whole, as what that has is free."""
     taken = set(seed.tolist())
     pairs = zip(part.enodes, part.egraph.node_cost.tolist(), strict=True)
     return cheapest(part.egraph, [0.0 if enode in taken else cost for enode, cost in pairs])
@@ -147,6 +139,8 @@ def branch_and_cut(egraph: EGraph, best: Selection, deadline: float) -> Selectio
     status = Status.FEASIBLE
     while status is Status.FEASIBLE and (rest := deadline - time.perf_counter()) > 0:
         solution = solve(program, _point(egraph, choice), rest)
+        if solution.bound > cost * (1 + 1e-6):  # HiGHS is wrong: a selection below it is at hand
+            break
         bound = max(bound, solution.bound)
         if solution.values is None:
             break

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from eqsat.functions import Function
 
 # Functions of which every kernel gives the same bits, vectorised or not: selections, comparisons, casts, and
-# arithmetic that IEEE 754 rounds correctly. The others (exp, gelu, pow, ...) may differ in the last place
-# between the elements of one tensor, so moving a view across them moves rounding.
+# arithmetic that IEEE 754 rounds correctly. The others may differ between the elements of one tensor, in the last
+# place (gelu, sigmoid, pow) or in the sign of a zero (maximum), so moving a view across them moves rounding.
 STEADY = frozenset(
     "abs neg relu sqrt reciprocal floor ceil round trunc sign isnan isinf logical_not bitwise_not hardtanh clamp to "
-    "add sub mul div maximum minimum eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor logical_and logical_or "
+    "add sub mul div eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor logical_and logical_or "
     "where".split()
 )
 
@@ -36,3 +39,29 @@ def shared_tail(shape: tuple[Any, ...], size: tuple[Any, ...]) -> int:
     pairs = zip(reversed(shape), reversed(size), strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shape), len(size)))
 
+
+def additive(f: Function) -> bool:
+    """Whether a linear map distributes over the function of two terms."""
+    return f.name in ("add", "sub")
+
+
+def scaling(f: Function) -> bool:
+    """Whether the function of a tensor and a scale is linear in the tensor."""
+    return f.name in ("mul", "div")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A predicate on variables that are named at run time, for a rule that is generated for several arities."""
+
+    names: tuple[str, ...]
+    predicate: Callable[..., bool]
+
+    def __call__(self, *values: Any) -> bool:
+        """Whether the condition holds for the values of `names`, in this order."""
+        return self.predicate(*values)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])

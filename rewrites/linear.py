@@ -4,21 +4,12 @@ from typing import Any
 
 from eqsat.operators import affine, matmul, reshape
 from eqsat.rewrite import ROUNDING, Rewrite, constant
+from rewrites.attributes import additive, scaling
 
 
 def chained(a: Any, b: Any, c: Any) -> bool:
     """Whether a @ b @ c is a product of matrices; (a @ b) @ c of vectors b is not a @ (b @ c)."""
     return b.ndim == 2 or min(a.ndim, b.ndim, c.ndim) >= 2
-
-
-def additive(f: Any) -> bool:
-    """Whether a product distributes over the function of two terms."""
-    return f.name in ("add", "sub")
-
-
-def scaling(f: Any) -> bool:
-    """Whether the function of a tensor and a scale is linear in the tensor."""
-    return f.name in ("mul", "div")
 
 
 def of_columns(w: Any, s: Any) -> bool:

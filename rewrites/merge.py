@@ -61,10 +61,16 @@ def merged_convolutions(count: int, biased: bool) -> Rewrite:
     return Rewrite(name, rule, numerics=ROUNDING, facts=(ordered(), constant(*parameters)), variables=("x", *GEOMETRY, *parameters))
 
 
+def zeros(w: Any) -> Any:
+    """A bias of zeros for the matrix `w`."""
+    return full(w.shape[1:], 0.0, w.dtype, w.device)
+
+
 MERGE = (
     *map(merged_matmuls, (2, 3, 4)),
     *map(merged_affines, (2, 3, 4)),
     *(merged_convolutions(count, biased) for biased in (False, True) for count in (2, 3, 4)),
-    # An affine map without a bias beside one with: -0.0 + 0.0 is 0.0, so it is not exact.
-    Rewrite("matmul-zero-bias", lambda x, w, a, b: ((matmul(x, w), affine(x, a, b)), (affine(x, w, full(w.shape[1:], 0.0, w.dtype, w.device)), affine(x, a, b))), when=lambda w: w.ndim == 2, numerics=ROUNDING, facts=(ordered(),)),
+    # An affine map without a bias beside one with: not exact, for -0.0 + 0.0 is 0.0.
+    Rewrite("matmul-zero-bias",       lambda x, w, a, b: ((matmul(x, w), affine(x, a, b)), (affine(x, w, zeros(w)), affine(x, a, b))), when=lambda w: w.ndim == 2, numerics=ROUNDING, facts=(ordered(), constant("w"))),
+    Rewrite("matmul-zero-bias-after", lambda x, w, a, b: ((affine(x, a, b), matmul(x, w)), (affine(x, a, b), affine(x, w, zeros(w)))), when=lambda w: w.ndim == 2, numerics=ROUNDING, facts=(ordered(), constant("w"))),
 )

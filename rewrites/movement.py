@@ -11,7 +11,7 @@ import torch
 from eqsat.functions import Function
 from eqsat.meta import Meta
 from eqsat.operators import affine, attention, convolution, embedding, expand, full, layer_norm, permute, reduction, reshape, rms_norm, slice_, softmax
-from eqsat.rewrite import EXACT, ROUNDING, Numerics, Rewrite, attribute
+from eqsat.rewrite import EXACT, ROUNDING, Numerics, Rewrite, attribute, ordered
 from rewrites.attributes import shared_tail, spans, steady, unsteady
 
 Shape = tuple[Any, ...]
@@ -198,10 +198,11 @@ MOVEMENT = (
     *(_normed("rms-norm", rms_norm, k) for k in range(2)),
     # Contractions.
     Rewrite("slice-matmul-left",     lambda a, b, d, s, e, k:         (slice_(a @ b, d, s, e, k), slice_(a, d, s, e, k) @ b),                     when=lambda a, b, d: min(a.ndim, b.ndim) >= 2 and (d == -2 or (d < -2 and spans(a, d) and not spans(b, d))), numerics=ROUNDING),
-    Rewrite("slice-matmul-right",    lambda a, b, d, s, e, k:         (slice_(a @ b, d, s, e, k), a @ slice_(b, d, s, e, k)),                     when=lambda a, b, d: min(a.ndim, b.ndim) >= 2 and (d == -1 or (d < -2 and spans(b, d) and not spans(a, d))), numerics=ROUNDING),
+    # Columns of given weights only: those of weights set side by side by a merge lead back, many times over.
+    Rewrite("slice-matmul-right",    lambda a, b, d, s, e, k:         (slice_(a @ b, d, s, e, k), a @ slice_(b, d, s, e, k)),                     when=lambda a, b, d: min(a.ndim, b.ndim) >= 2 and (d == -1 or (d < -2 and spans(b, d) and not spans(a, d))), numerics=ROUNDING, facts=(ordered("b"),)),
     Rewrite("slice-matmul",          lambda a, b, d, s, e, k:         (slice_(a @ b, d, s, e, k), slice_(a, d, s, e, k) @ slice_(b, d, s, e, k)), when=lambda a, b, d: d < -2 and spans(a, d) and spans(b, d), numerics=ROUNDING),
     Rewrite("slice-affine-rows",     lambda x, w, b, d, s, e, k:      (slice_(affine(x, w, b), d, s, e, k), affine(slice_(x, d, s, e, k), w, b)), when=lambda w, b, d: d < -1 and w.ndim == 2 and b.ndim <= 1, numerics=ROUNDING),
-    Rewrite("slice-affine-columns",  lambda x, w, b, s, e, k:         (slice_(affine(x, w, b), -1, s, e, k), affine(x, slice_(w, -1, s, e, k), slice_(b, -1, s, e, k))), when=lambda x, w, b: x.ndim >= 2 and w.ndim >= 2 and spans(b, -1), numerics=ROUNDING),
+    Rewrite("slice-affine-columns",  lambda x, w, b, s, e, k:         (slice_(affine(x, w, b), -1, s, e, k), affine(x, slice_(w, -1, s, e, k), slice_(b, -1, s, e, k))), when=lambda x, w, b: x.ndim >= 2 and w.ndim >= 2 and spans(b, -1), numerics=ROUNDING, facts=(ordered("w"),)),
     Rewrite("slice-attention-rows",  lambda q, k, v, c, a, g, s, e, t: (slice_(attention(q, k, v, c, a, g), -2, s, e, t), attention(slice_(q, -2, s, e, t), k, v, causal_after(c, s), a, g)), when=lambda q, k, c, s, e, t: queries(s, e, t, c, q, k), numerics=ROUNDING),
     Rewrite("slice-attention-masked", lambda q, k, v, m, a, g, s, e, t: (slice_(attention(q, k, v, m, False, a, g), -2, s, e, t), attention(slice_(q, -2, s, e, t), k, v, slice_(m, -2, s, e, t), False, a, g)), when=lambda m: spans(m, -2), numerics=ROUNDING),
     Rewrite("slice-attention-mask-shared", lambda q, k, v, m, a, g, s, e, t: (slice_(attention(q, k, v, m, False, a, g), -2, s, e, t), attention(slice_(q, -2, s, e, t), k, v, m, False, a, g)), when=lambda m: not spans(m, -2), numerics=ROUNDING),

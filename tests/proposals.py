@@ -54,7 +54,7 @@ COMMON = {
     "ternary": (Function("where"),),
     "reduction": tuple(Function(name) for name in ("sum", "mean", "amax", "amin")),
 }
-NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 3, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 1e-3, 100.0)
+NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 3, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 1e-3, 100.0, -1e30)
 
 
 @dataclass
@@ -69,6 +69,8 @@ class Palette:
     def __post_init__(self) -> None:
         rng = self.rng
         self.sizes = tuple(rng.sample(rng.choice(((2, 3, 5), (2, 3, 4), (2, 4, 6), (3, 5, 7))), 3))
+        if rng.random() < 0.1:  # kernels have other code for rows that fill a vector
+            self.sizes = (2, 3, 16)
         self.repeats = rng.random() < 0.35  # square matrices too: they admit what a shape would refuse
         self.empty = rng.random() < 0.03
         self.rank = rng.choice((1, 2, 2, 2, 3, 3, 4))
@@ -76,6 +78,14 @@ class Palette:
         self.dtype = rng.choices(*self.dtypes)[0]
         self.mixed = rng.random() < 0.2
         self.numbers = rng.choice((0.0, 0.0, 0.25, 0.6))
+
+    def resemble(self, good: Palette) -> None:
+        """Take over the taste of an attempt that succeeded, not its sizes."""
+        self.rank, self.spatial, self.dtype = good.rank, good.spatial, good.dtype
+        self.mixed, self.numbers = good.mixed, good.numbers
+        for key, values in good.used.items():
+            if key[1] == "function":
+                self.used[key] = list(values)
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -111,15 +121,17 @@ class Palette:
     def partner(self, shape: Sequence[int]) -> Shape:
         """A shape that broadcasts with `shape`."""
         rng, choice = self.rng, self.rng.random()
-        if choice < 0.5 or not shape:
+        if choice < 0.45:
             return tuple(shape)
-        if choice < 0.7:
+        if choice < 0.65:
             return tuple(shape[rng.randint(0, len(shape)) :])
+        if choice < 0.8:
+            return (*self.shape(rng.choice((1, 1, 2))), *shape)[-4:]
         wide = tuple(
             1 if self.chance(0.3) else self.size() if s == 1 and self.chance(0.5) else s
             for s in shape
         )
-        return wide if self.chance(0.7) else (self.size(), *wide)[-4:]
+        return wide
 
     def dim(self, meta: Any) -> int:
         return -self.rng.randint(1, max(1, meta.ndim))
@@ -137,8 +149,10 @@ def operand(p: Palette, name: str, i: int, metas: Metas, given: Given, rank: int
     twins = p.used.get((name, i), [])
     if twins and p.chance(0.4):
         twin = p.rng.choice(twins)
-        if isinstance(twin, Meta) and twin.ndim and p.chance(0.5):
+        if isinstance(twin, Meta) and twin.ndim and p.chance(0.6):
             shape = list(twin.shape)
+            if len(shape) > 1 and p.chance(0.4):  # the right factor of a product with the twin
+                return p.tensor((*shape[:-2], shape[-1], p.size()), twin.dtype)
             shape[p.rng.randrange(twin.ndim)] = p.size()
             return p.tensor(shape, twin.dtype)
         return twin
@@ -326,7 +340,10 @@ def attribute(
     if earlier and p.chance(0.3):
         return p.rng.choice(earlier)
     if key == "function":
-        return p.rng.choice((COMMON if p.chance(0.6) else FUNCTIONS)[name])
+        choice = p.rng.random()
+        if name == "unary" and choice < 0.2:
+            return p.rng.choice(CASTS)
+        return p.rng.choice((COMMON if choice < 0.6 else FUNCTIONS)[name])
     if key == "size" and name in ("reshape", "expand", "full"):
         return _SIZES[name](p, metas, known, rank)
     choose = ATTRIBUTES.get((name, key)) or ATTRIBUTES[("", key)]
@@ -337,7 +354,10 @@ def _reshaped(p: Palette, metas: Metas, known: Sequence[Shape], rank: int | None
     shape, total = tuple(metas[0].shape), prod(metas[0].shape)
     options: list[Shape] = [s for s in known if prod(s) == total and s != shape]
     options += [
-        (*s[:-1], *shape[-1:]) for s in known if shape and s and prod(s[:-1]) == prod(shape[:-1])
+        (*s[: len(s) - k], *shape[len(shape) - k :])
+        for k in (1, 2)
+        for s in known
+        if min(len(shape), len(s)) >= k and prod(s[: len(s) - k]) == prod(shape[: len(shape) - k])
     ]
     options += [(prod(shape[:d]), *shape[d:]) for d in (len(shape) - 1, len(shape) - 2) if d > 1]
     for d in range(len(shape) - 1):
@@ -352,7 +372,7 @@ def _reshaped(p: Palette, metas: Metas, known: Sequence[Shape], rank: int | None
                     (*shape[:d], size // k, k, *shape[d + 1 :]),
                 ]
     if p.chance(0.2):
-        options += [(total,), shape[::-1], (*shape, 1), (1, *shape)]
+        options += [shape, (total,), shape[::-1], (*shape, 1), (1, *shape)]
     fitting = [o for o in options if rank is None or len(o) == rank]
     return p.rng.choice(fitting or options or [(total,)])
 
@@ -380,12 +400,12 @@ def _made(p: Palette, metas: Metas, known: Sequence[Shape], rank: int | None) ->
 
 def _permutation(p: Palette, metas: Metas, given: Given) -> Shape:
     n = metas[0].ndim
-    dims = list(range(n))
-    if n > 1 and p.chance(0.4):
+    dims, choice = list(range(n)), p.rng.random()
+    if n > 1 and choice < 0.35:
         dims[-1], dims[-2] = dims[-2], dims[-1]
-    else:
-        p.rng.shuffle(dims)
-    return tuple(dims)
+        return tuple(dims)
+    fixed = p.rng.randint(1, 2) if n > 2 and choice < 0.6 else 0
+    return (*p.rng.sample(dims[: n - fixed], n - fixed), *dims[n - fixed :])
 
 
 def _bound(p: Palette, metas: Metas, given: Given, low: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import zlib
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from proposals import Palette, attribute, operand, rank_below
 
 from eqsat.expression import Attr, Expr, Var
 from eqsat.infer import Oracle
-from eqsat.meta import Meta, Scalar, Texts
+from eqsat.meta import Meta, Scalar, Texts, meta_of
 from eqsat.operators import OPERATORS
 from eqsat.rewrite import EXACT, Rewrite
 from eqsat.translate import evaluate
@@ -27,7 +28,7 @@ BASES = {  # base dtypes with their weights: bits are compared in all of them, r
     ),
     False: (
         (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool),
-        (0.65, 0.1, 0.05, 0.12, 0.03, 0.05),
+        (0.55, 0.12, 0.13, 0.12, 0.03, 0.05),
     ),
 }
 
@@ -68,6 +69,8 @@ class Sampler:
     def __post_init__(self) -> None:
         self.rng = random.Random(zlib.crc32(self.rule.name.encode()))
         self.oracle = Oracle(Texts())
+        self.wanted = self.rule.predicate_variables()
+        self.good: list[Palette] = []
 
     def take(self, count: int, budget: int) -> list[Sample]:
         """Up to `count` samples from at most `budget` attempts."""
@@ -84,14 +87,13 @@ class Sampler:
     def attempt(self) -> Sample | None:
         """One attempt: a sample, or None where an operator or the rule's condition refuses."""
         exact = self.rule.numerics is EXACT
-        draw = _Draw(self.rule, Palette(self.rng, BASES[exact], exact), self.oracle)
+        palette = Palette(self.rng, BASES[exact], exact)
+        if self.good and palette.chance(0.5):
+            palette.resemble(self.rng.choice(self.good))
+        draw = _Draw(self.rule, palette, self.oracle, self.wanted)
         try:
             for side in self.rule.left:
                 draw.value(side, None)
-            if self.rule.when is not None:
-                wanted = [draw.values[name] for name in self.rule.predicate_variables()]
-                if not self.rule.when(*wanted):
-                    return None
         except Exception:  # as in the engine: what cannot be decided does not hold
             return None
         for fact in self.rule.facts:
@@ -104,7 +106,10 @@ class Sampler:
             for i, (left, right) in enumerate(zip(self.rule.left, self.rule.right, strict=True))
             if self._admitted(left, right, draw.values)
         )
-        return Sample(draw.values, draw.roles, pairs) if pairs else None
+        if not pairs:
+            return None
+        self.good.append(palette)
+        return Sample(draw.values, draw.roles, pairs)
 
     def _admitted(self, left: Expr, right: Expr, values: Mapping[str, Any]) -> bool:
         """Whether the engine would unite the two: their metas are known and equal."""
@@ -142,6 +147,20 @@ def run(
     return results[id(side)]
 
 
+@functools.cache
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def computed(name: str, metas: list[Any], attributes: list[Any]) -> Any:
+    """The meta of an operator's result, found by computing it; None where torch refuses."""
+    operands = [m.value if isinstance(m, Scalar) else _zeros(m.shape, m.dtype) for m in metas]
+    try:
+        return meta_of(OPERATORS[name].evaluate(*operands, *attributes))
+    except Exception:  # whatever torch refuses
+        return None
+
+
 @dataclass
 class _Draw:
     """One attempt at the left side, bottom up: every variable is drawn where it is first met."""
@@ -149,6 +168,7 @@ class _Draw:
     rule: Rewrite
     palette: Palette
     oracle: Oracle
+    wanted: tuple[str, ...]
     values: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -172,12 +192,20 @@ class _Draw:
         for _ in range(TRIES):
             metas = self._operands(expr, list(known), rank)
             attributes = self._attributes(expr, metas, rank)
-            result = self.oracle.infer(expr.operator, metas, attributes)
-            if result is not None and rank in (None, getattr(result, "ndim", None)):
+            result = computed(expr.operator, metas, attributes)
+            fits = result is not None and rank in (None, result.ndim)
+            if fits and self._permitted():
                 self._remember(expr, metas, attributes, result)
                 return result
             self.values = dict(before)
         raise Misfit(expr.operator)
+
+    def _permitted(self) -> bool:
+        """Whether the rule's condition holds, or reads a variable that is not drawn yet."""
+        values = [self.values.get(name) for name in self.wanted]
+        if self.rule.when is None or any(value is None for value in values):
+            return True
+        return bool(self.rule.when(*values))
 
     def _operands(self, expr: Expr, metas: list[Any], rank: int | None) -> list[Any]:
         given = {

@@ -16,7 +16,7 @@ from eqsat.meta import Meta, Scalar, Texts
 from eqsat.operators import OPERATORS
 from eqsat.rewrite import EXACT, RELAXED, Numerics, Rewrite
 
-LANES = 64
+REFUSALS = (RuntimeError, ArithmeticError, IndexError)
 TOLERANCE = {
     torch.float64: 1e-9,
     torch.float32: 1e-4,
@@ -31,11 +31,7 @@ STYLES = {  # how the tensors of a sample are filled
 
 
 class Evaluation(TorchDispatchMode):
-    """Runs pointwise kernels on whole vectors only, and notes what precision and size the values had.
-
-    The CPU's vector code and its scalar code for odd ends and strides differ in the last bit: that is
-    the machine's business, not the rule's.
-    """
+    """Notes the lowest precision and the largest size of the values met: rounding is judged by them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,10 +39,7 @@ class Evaluation(TorchDispatchMode):
         self.tolerance = 0.0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and torch.Tag.pointwise in func.tags:
-            result = _in_lanes(func, args, kwargs, result)
+        result = func(*args, **(kwargs or {}))
         for value in pytree.tree_leaves((args, kwargs, result)):
             if isinstance(value, Tensor):
                 self.note(value)
@@ -60,29 +53,11 @@ class Evaluation(TorchDispatchMode):
             return OPERATORS[name].evaluate(*children, *attributes)
 
     def note(self, value: Tensor) -> None:
-        """Take a value into account for the scale and precision that rounding is judged by."""
+        """Take a value into account."""
         self.tolerance = max(self.tolerance, TOLERANCE.get(value.dtype, 0.0))
         if value.numel() and value.dtype.is_floating_point:
             finite = torch.nan_to_num(value.detach().double(), 0.0, 0.0, 0.0).abs().max()
             self.scale = max(self.scale, float(finite))
-
-
-def _in_lanes(func: Any, args: Any, kwargs: Any, plain: Tensor) -> Tensor:
-    """The result of a pointwise call on operands flattened and padded to whole vectors."""
-    if not plain.is_floating_point() or not plain.numel():
-        return plain
-    padding = -plain.numel() % LANES
-
-    def lanes(value: Any) -> Any:
-        if not isinstance(value, Tensor) or (value.ndim == 0 and plain.ndim > 0):
-            return value
-        flat = value.expand(plain.shape).reshape(-1)
-        return torch.cat([flat, flat[:1].expand(padding)])
-
-    result = func(*pytree.tree_map(lanes, args), **kwargs)
-    if result.dtype != plain.dtype or result.numel() < plain.numel():
-        return plain
-    return result[: plain.numel()].reshape(plain.shape)
 
 
 def fill(meta: Meta, style: str, role: int | None, generator: torch.Generator) -> Tensor:
@@ -132,18 +107,17 @@ def tensors(rule: Rewrite, sample: Sample, style: str, seed: int) -> dict[str, A
 
 def counterexample(rule: Rewrite, sample: Sample, style: str, seed: int) -> str | None:
     """How the sides differ on one filling of a sample; None where they are as equal as promised."""
-    values, oracle = tensors(rule, sample, style, seed), Oracle(Texts())
+    values, oracle, evaluation = tensors(rule, sample, style, seed), Oracle(Texts()), Evaluation()
+    try:
+        lefts = [run(s, sample.values, values, evaluation.operate, oracle) for s in rule.left]
+    except REFUSALS:  # no value: nothing to compare
+        return None
     for index in sample.pairs:
-        evaluation = Evaluation()
-        try:
-            left = run(rule.left[index], sample.values, values, evaluation.operate, oracle)
-        except (RuntimeError, ArithmeticError, IndexError):  # no value: nothing to compare
-            continue
         try:
             right = run(rule.right[index], sample.values, values, evaluation.operate, oracle)
-        except (RuntimeError, ArithmeticError, IndexError) as error:
-            return f"the right side raises {error} with {sample} ({style} values)"
-        found = difference(left, right, rule.numerics, evaluation)
+        except REFUSALS as error:
+            return f"output {index}: the right side raises {error!r} with {sample} ({style} values)"
+        found = difference(lefts[index], right, rule.numerics, evaluation)
         if found is not None:
             return f"output {index}: {found} with {sample} ({style} values)"
     return None

@@ -244,7 +244,9 @@ def test_complex_values_are_compared_with_tolerance() -> None:
 
 
 class Counter(nn.Module):
-    """A module that counts its calls in a buffer, and returns a weight's view."""
+    """A module that counts its calls in a buffer."""
+
+    calls: Tensor
 
     def __init__(self, step: int = 1) -> None:
         super().__init__()
@@ -370,6 +372,19 @@ def test_expanded_inputs_are_probed() -> None:
     wide = torch.randn(1, 6, generator=G).expand(4, 6)
     caught(lambda x: x * 0, torch.zeros_like, wide, by="nan")
     sound(lambda x: (x + 1).contiguous(), lambda x: (1 + x).contiguous(), wide)
+
+
+def test_scalars_and_empty_tensors_are_probed() -> None:
+    scalar, empty = torch.tensor(2.0), torch.zeros(0, 3)
+    caught(
+        lambda s, e: (s * 0, e + 1),
+        lambda s, e: (torch.zeros_like(s), e + 1),
+        scalar,
+        empty,
+        by="nan",
+    )
+    sound(lambda s, e: (s + 1, e.t() + s), lambda s, e: (1 + s, s + e.t()), scalar, empty)
+    caught(lambda s: s * 2j, lambda s: s * 3j, scalar, by="random")
 
 
 def test_nested_inputs_kwargs_and_other_objects_pass_through() -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 import eqsat
 import rewrites
 from eqsat.cli import app
+from rewrites.linear import LINEAR
 
 
 class Twice(nn.Module):
@@ -159,12 +160,12 @@ def test_rules_lists_every_default_rule() -> None:
     done = run("rules")
     assert done.exit_code == 0, done.output
     for rule in rewrites.DEFAULT:
-        assert f"  {rule.name} " in done.stdout
+        assert done.stdout.count(f"  {rule.name} ") == 1
 
 
 def test_theme_restricts_the_list() -> None:
     lines = run("rules", "--theme", "linear").stdout.splitlines()
-    assert len(lines) == 1 + len(rewrites.linear.LINEAR)
+    assert len(lines) == 1 + len(LINEAR)
 
 
 def test_version_is_shown() -> None:

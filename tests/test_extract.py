@@ -188,6 +188,13 @@ def test_a_merge_pays_when_all_its_outputs_are_needed() -> None:
     assert check(egraph, "exact").choice.tolist() == [0, 4, 5, 6, 7, 8]
 
 
+def test_greedy_dag_pays_once_for_what_is_shared_below_one_class() -> None:
+    shared = [(0, 10.0, []), (1, 1.0, [0]), (2, 1.0, [0])]
+    egraph = EGraph.build([*shared, (3, 0.0, [1, 2]), (3, 15.0, [])], [3])
+    assert check(egraph, "tree").cost == 15
+    assert check(egraph, "greedy-dag").cost == 12
+
+
 def test_ties_go_to_the_lowest_enode() -> None:
     egraph = EGraph.build([(0, 1.0, []), (0, 1.0, []), (1, 1.0, [0]), (1, 1.0, [0])], [1])
     for name in EXTRACTORS:
@@ -220,6 +227,18 @@ def test_without_time_the_answer_is_no_worse_than_the_seeds_and_the_bound_holds(
         unaided = EXTRACTORS[name].extract(egraph, time_limit=0.0)
         judge(egraph, unaided)
         assert unaided.lower_bound <= best.cost * (1 + 1e-9)
+
+
+def test_a_seed_stays_where_the_reductions_have_no_place_for_it() -> None:
+    detour = [(0, 0.0, []), (1, 5.0, []), (1, 5.0, [0])]  # the reductions drop the last one
+    users = [(2, 0.0, [1]), (2, 4.0, []), (3, 0.0, [1]), (3, 4.0, [])]
+    egraph = EGraph.build([*detour, *users, (4, 0.0, [2, 3])], [4])
+    seed = np.array([0, 2, 3, 5, 7], np.int32)
+    hasty = EXTRACTORS["exact"].extract(egraph, time_limit=0.0, seeds=[seed])
+    judge(egraph, hasty)
+    assert hasty.cost == 5
+    assert hasty.choice.tolist() == seed.tolist()
+    assert EXTRACTORS["exact"].extract(egraph, time_limit=0.0).cost == 8
 
 
 def test_a_seed_that_is_no_selection_is_refused() -> None:

@@ -1,51 +1,57 @@
-"""The torch program that computes the left side of a rule, and what the rule alone does in its e-graph."""
+"""What a rule does in the e-graph that holds its left side and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from samples import Sample, run
-from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import Node
+from torch.fx import Graph
 
-from eqsat.emit import Emitter
-from eqsat.encode import Encoding, encode
+from eqsat.encode import LEAF, Encoding
+from eqsat.engine import NUMBER, Row, Symbol
 from eqsat.infer import Oracle
 from eqsat.meta import Meta, Scalar, Texts
-from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits, RuleCount, saturate
 
 
 def encoded(rule: Rewrite, sample: Sample) -> Encoding:
-    """The left side of a rule as the torch program that computes it, encoded."""
-    mode, oracle = FakeTensorMode(), Oracle(Texts())
-    emitter = Emitter(mode, oracle)
+    """The left side of a rule, its tensor variables leaves; those that must be in order come first."""
+    texts = Texts()
+    oracle = Oracle(texts)
+    rows: list[Row] = []
+    metas: dict[int, str] = {}
+    known: dict[tuple[Any, ...], int] = {}
+
+    def insert(symbol: Symbol, children: tuple[int, ...], attributes: tuple[str, ...], meta: str) -> int:
+        handle = known.setdefault((symbol, children, attributes), len(rows))
+        if handle == len(rows):
+            rows.append(Row(handle, symbol, children, attributes))
+            metas[handle] = meta
+        return handle
+
+    def apply(name: str, children: list[int], values: list[Any]) -> int:
+        attributes = tuple(texts.text(value) for value in values)
+        symbol = NUMBER if name == "number" else Symbol(name, len(children), len(attributes))
+        meta = oracle(symbol, [metas[child] for child in children], attributes)
+        return insert(symbol, tuple(children), attributes, meta)
+
     facts = {name: fact.name for fact in rule.facts for name in fact.variables}
-    values: dict[str, Any] = {}
-    constants: dict[str, Tensor] = {}
+    handles: dict[str, int] = {}
     for name in (*facts, *(name for name in sample.values if name not in facts)):
         value = sample.values[name]
-        values[name] = value.value if isinstance(value, Scalar) else value
-        if isinstance(value, Meta):
-            node = values[name] = emitter.graph.placeholder(f"given_{name}")
-            concrete = torch.zeros(value.shape, dtype=value.dtype)
-            node.meta["val"] = mode.from_tensor(concrete)
-            if facts.get(name) in ("constant", "finite"):
-                constants[node.name] = concrete
-
-    def emit(name: str, children: list[Any], attributes: list[Any]) -> Any:
-        if name == "number":
-            return attributes[0]
-        if children and not any(isinstance(child, Node) for child in children):
-            return OPERATORS[name].evaluate(*children, *attributes)
-        return emitter.emit(name, children, attributes)
-
-    outputs = [run(side, sample.values, values, emit, oracle) for side in rule.left]
-    emitter.graph.output(tuple(outputs))
-    return encode(emitter.graph, constants)
+        if isinstance(value, Scalar):
+            handles[name] = apply("number", [], [value.value])
+        elif isinstance(value, Meta):
+            handles[name] = insert(LEAF, (), (name,), texts.text(value))
+    leaves = {name: handle for name, handle in handles.items() if rows[handle].symbol == LEAF}
+    roots = [run(side, sample.values, handles, apply, oracle) for side in rule.left]
+    return Encoding(
+        Graph(), texts, oracle, tuple(rows), metas,
+        handles={}, leaves={}, effects=(), outputs=(), roots=tuple(roots), reads={}, origins={},
+        constant=tuple(h for n, h in leaves.items() if facts.get(n) == "constant"),
+        finite=tuple(h for n, h in leaves.items() if facts.get(n) == "finite"),
+    )
 
 
 def count(rule: Rewrite, sample: Sample) -> RuleCount:

@@ -1,0 +1,100 @@
+"""Reductions: over several dims at once, before what they do not touch, and through products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from eqsat.functions import Function
+from eqsat.operators import MEAN, SUM, affine, permute, reduction, reshape
+from eqsat.rewrite import ROUNDING, Rewrite, attribute
+from rewrites.attributes import spans
+
+Dims = tuple[int, ...]
+Shape = tuple[Any, ...]
+
+
+@attribute
+def together(inner: Dims, keepdim: bool, outer: Dims, ndim: int) -> Dims:
+    """The dims of the operand that a reduction over `inner`, then over `outer`, reduces."""
+    kept = [d for d in range(-ndim, 0) if keepdim or d not in inner]
+    return tuple(sorted({*inner, *(kept[d] for d in outer)}))
+
+
+@attribute
+def sources(p: Dims, dims: Dims) -> Dims:
+    """The dims of the operand that `dims` of its permutation are."""
+    return tuple(sorted(p[d] - len(p) for d in dims))
+
+
+@attribute
+def remaining(p: Dims, dims: Dims) -> Dims:
+    """The permutation of the dims that stay when `dims` of a permutation are reduced."""
+    left = [p[d] for d in range(-len(p), 0) if d not in dims]
+    return tuple(sorted(left).index(d) for d in left)
+
+
+@attribute
+def shape_after(shape: Shape, dims: Dims, keepdim: bool) -> Shape:
+    """The shape of a reduction."""
+    ndim = len(shape)
+    return tuple(1 if d in dims else shape[d] for d in range(-ndim, 0) if keepdim or d not in dims)
+
+
+@attribute
+def regrouped(shape: Shape, size: Shape, dims: Dims) -> Dims | None:
+    """The dims of a tensor of `shape` that are `dims` of its reshape to `size`; None where they are none.
+
+    The two shapes are read in groups of equal product; a group is reduced whole or not at all.
+    """
+    found: list[int] = []
+    i, j = len(shape), len(size)
+    while i > 0 or j > 0:
+        a, b = i, j
+        i, j = max(i - 1, 0), max(j - 1, 0)
+        while math.prod(shape[i:a]) != math.prod(size[j:b]):
+            if math.prod(shape[i:a]) < math.prod(size[j:b]) and i > 0:
+                i -= 1
+            elif j > 0:
+                j -= 1
+            else:
+                return None
+        part = {d - len(size) in dims for d in range(j, b)}
+        if len(part) > 1 or (not part and i < a and any(n != 1 for n in shape[i:a])):
+            return None
+        if part == {True}:
+            found += [d - len(shape) for d in range(i, a)]
+    return tuple(sorted(found))
+
+
+@attribute
+def count(shape: Shape, dims: Dims) -> Any:
+    """The number of elements that are reduced to one."""
+    return math.prod(shape[d] for d in dims)
+
+
+def over_dims(f: Function) -> bool:
+    """Whether a reduction over some dims, then over others, is the reduction over all."""
+    return f.name in ("sum", "mean", "amax", "amin", "logsumexp")
+
+
+def linear(f: Function) -> bool:
+    """Whether a reduction is linear and keeps the dtype of floating-point numbers."""
+    return f in (SUM, MEAN)
+
+
+REDUCE = (
+    Rewrite("reduction-compose",       lambda f, x, r, h, q, g: (reduction(f, reduction(f, x, r, h), q, g), reduction(f, x, together(r, h, q, x.ndim), g)),                                                  when=lambda f, h, g: over_dims(f) and (h or not g), numerics=ROUNDING),
+    Rewrite("reduction-keepdim",       lambda f, x, r:          (reduction(f, x, r, True), reshape(reduction(f, x, r, False), shape_after(x.shape, r, True)))),
+    Rewrite("reduction-permute-keep",  lambda f, x, p, r:       (reduction(f, permute(x, p), r, True), permute(reduction(f, x, sources(p, r), True), p)),                                                     numerics=ROUNDING),
+    Rewrite("reduction-permute",       lambda f, x, p, r:       (reduction(f, permute(x, p), r, False), permute(reduction(f, x, sources(p, r), False), remaining(p, r))),                                     numerics=ROUNDING),
+    Rewrite("reduction-reshape",       lambda f, x, z, r, h:    (reduction(f, reshape(x, z), r, h), reshape(reduction(f, x, regrouped(x.shape, z, r), False), shape_after(z, r, h))),                         when=lambda x, z, r: bool(regrouped(x.shape, z, r)), numerics=ROUNDING),
+    Rewrite("mean-sum",                lambda x, r, h:          (reduction(MEAN, x, r, h), reduction(SUM, x, r, h) * (1.0 / count(x.shape, r))),                                                              when=lambda x: x.dtype.itemsize >= 4, numerics=ROUNDING),
+    Rewrite("sum-mean",                lambda x, r, h, n:       (reduction(SUM, x, r, h) * n, reduction(MEAN, x, r, h)),                                                                                      when=lambda x, r, n: n.ndim == 0 and math.isclose(n.value * count(x.shape, r), 1.0), numerics=ROUNDING),
+    Rewrite("reduction-scale",         lambda f, x, a, r, h:    (reduction(f, x * a, r, h), reduction(f, x, r, h) * a),                                                                                       when=lambda f, a: linear(f) and a.ndim == 0, numerics=ROUNDING),
+    Rewrite("reduction-factor",        lambda f, x, y, r:       (reduction(f, x * y, r, True), reduction(f, x, r, True) * y),                                                                                 when=lambda f, x, y, r: linear(f) and y.ndim > 0 and all(spans(x, d) and not spans(y, d) for d in r), numerics=ROUNDING),
+    Rewrite("reduction-matmul-rows",   lambda f, a, b, h:       (reduction(f, a @ b, (-2,), h), reshape(reduction(f, a, (-2,), True) @ b, shape_after((a @ b).shape, (-2,), h))),                              when=lambda f, a, b: linear(f) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("reduction-matmul-columns", lambda f, a, b, h:      (reduction(f, a @ b, (-1,), h), reshape(a @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-1,), h))),                              when=lambda f, a, b: linear(f) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("reduction-matmul",        lambda f, a, b, h:       (reduction(f, a @ b, (-2, -1), h), reshape(reduction(f, a, (-2,), True) @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-2, -1), h))), when=lambda f, a, b: linear(f) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("mean-affine",             lambda x, w, b, h:       (reduction(MEAN, affine(x, w, b), (-2,), h), reshape(affine(reduction(MEAN, x, (-2,), True), w, b), shape_after((x @ w).shape, (-2,), h))),   when=lambda x, w, b: x.ndim >= 2 == w.ndim and b.ndim <= 1, numerics=ROUNDING),
+)
