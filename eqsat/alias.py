@@ -12,13 +12,12 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from eqsat.effect import effect
 from eqsat.spelling import val
 
 
 @dataclass(frozen=True)
 class Output:
-    """One returned value: `base` is encoded, and the `views` (FX nodes of the given graph) lead from it."""
+    """One returned value: `base` is encoded; the `views` (nodes of the given graph) lead from it."""
 
     value: Any  # what the given graph returns: a node, or a constant
     base: Node | None
@@ -26,7 +25,7 @@ class Output:
 
 
 def trace_outputs(output: Node) -> Sequence[Output]:
-    """The returned values with their bases: views of inputs, or of what is returned too, keep their views."""
+    """The returned values; views of inputs, or of what else is returned, keep their views."""
     values = output.args[0]
     flat = values if isinstance(values, (list, tuple)) else (values,)
     chains = {v: view_chain(v) for v in flat if isinstance(v, Node)}
@@ -62,15 +61,17 @@ def view_chain(node: Node) -> list[Node]:
 
 
 def _owner(node: Any, index: Any) -> Node | None:
-    """The operand whose storage (part `index` of) the result shares, found by running on fake tensors.
+    """The operand whose storage (part `index` of) the result shares, seen by running on fakes.
 
-    The schema does not say it of operators that return an operand unchanged, such as dropout turned off.
+    The schema does not say it of what returns an operand unchanged, such as dropout turned off.
     """
     if not isinstance(node, Node) or not isinstance(node.target, OpOverload):
         return None
+    if node.target._schema.is_mutable:
+        return None  # it runs once, as given
     operands = [n for n in node.all_input_nodes if _strided(n)]
     modes = [mode for n in operands if (mode := getattr(val(n), "fake_mode", None)) is not None]
-    if not modes or effect(node) is not None:
+    if not modes:
         return None
     with modes[0], torch.no_grad():
         fresh = {n: _like(val(n)) for n in operands}

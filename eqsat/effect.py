@@ -1,4 +1,4 @@
-"""Which calls must run exactly as given: those that write, draw random numbers or depend on data."""
+"""Which calls must run as given: those that write, draw random numbers or depend on data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eqsat.spelling import spell, val
 
 
 def effect(node: Node) -> str | None:
-    """Why a call must run exactly as given, in its place; None for a pure operator. Asked of the schema."""
+    """Why a call must run as given, in its place; None for a pure operator. Asked of the schema."""
     target = node.target
     if isinstance(target, HigherOrderOperator):
         return "higher-order operator: kept as given"

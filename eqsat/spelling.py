@@ -522,7 +522,8 @@ def _table() -> dict[str, Callable[[Call], Any]]:
     put(_binary("logical_or"), "logical_or.default")
     put(_binary("maximum"), "maximum.default")
     put(_binary("minimum"), "minimum.default")
-    taken = {"add", "sub", "mul", "div", "pow", "where", "to", "maximum", "minimum", "round"}
+    taken = set("add sub mul div pow where to maximum minimum round remainder fmod".split())
+    taken |= {"eq", "ne", "lt", "le", "gt", "ge"}
     for name in POINTWISE:
         if name not in taken and not name.startswith(("div", "bitwise_a", "bitwise_o", "bitwise_x")):
             table.setdefault(f"aten.{name}.default", _named(name))

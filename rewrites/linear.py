@@ -12,9 +12,9 @@ def chained(a: Any, b: Any, c: Any) -> bool:
     return b.ndim == 2 or min(a.ndim, b.ndim, c.ndim) >= 2
 
 
-def of_columns(w: Any, s: Any) -> bool:
-    """Whether `s` scales whole columns of `w`: a number, or one for each column."""
-    return s.ndim == 0 or (w.ndim >= 2 and (s.ndim == 1 or s.shape[-2] == 1))
+def of_columns(x: Any, w: Any, s: Any) -> bool:
+    """Whether `s` scales whole columns of `w`, and of `x @ w` (whose dims a vector `x` shifts)."""
+    return s.ndim == 0 or (w.ndim >= 2 and (s.ndim == 1 or (x.ndim >= 2 and s.shape[-2] == 1)))
 
 
 def of_rows(x: Any, w: Any, s: Any) -> bool:
@@ -37,8 +37,8 @@ LINEAR = (
     Rewrite("matmul-distribute-left",  lambda x, a, b, f:    (x @ f(a, b),                   f(x @ a, x @ b)),                   when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
     Rewrite("matmul-distribute-right", lambda x, y, w, f:    (f(x, y) @ w,                   f(x @ w, y @ w)),                   when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
     Rewrite("matmul-scale-left",       lambda x, w, s, f:    (f(x, s) @ w,                   f(x @ w, s)),                       when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING),
-    Rewrite("matmul-scale-right",      lambda x, w, s, f:    (x @ f(w, s),                   f(x @ w, s)),                       when=lambda w, s, f: scaling(f) and of_columns(w, s), numerics=ROUNDING),
-    Rewrite("matmul-scale-weight",     lambda x, w, s, f:    (f(x @ w, s),                   x @ f(w, s)),                       when=lambda w, s, f: scaling(f) and of_columns(w, s), numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("matmul-scale-right",      lambda x, w, s, f:    (x @ f(w, s),                   f(x @ w, s)),                       when=lambda x, w, s, f: scaling(f) and of_columns(x, w, s), numerics=ROUNDING),
+    Rewrite("matmul-scale-weight",     lambda x, w, s, f:    (f(x @ w, s),                   x @ f(w, s)),                       when=lambda x, w, s, f: scaling(f) and of_columns(x, w, s), numerics=ROUNDING, facts=(constant("w", "s"),)),
     Rewrite("matmul-scale-rows",       lambda x, w, s, f:    (f(x @ w, s),                   f(x, s) @ w),                       when=lambda x, w, s, f: scaling(f) and of_rows(x, w, s), numerics=ROUNDING),
     Rewrite("matmul-input-scale",      lambda x, w, s, f:    (f(x, s) @ w,                   x @ f(w, reshape(s, s.shape + (1,)))), when=lambda w, s, f: scaling(f) and s.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "s"),)),
     Rewrite("matmul-input-shift",      lambda x, w, c:       ((x + c) @ w,                   affine(x, w, c @ w)),               when=lambda w, c: c.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "c"),)),

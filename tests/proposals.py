@@ -76,13 +76,16 @@ class Palette:
         self.rank = rng.choice((1, 2, 2, 2, 3, 3, 4))
         self.spatial = rng.choice((1, 2, 2, 2))
         self.dtype = rng.choices(*self.dtypes)[0]
+        self.joint = rng.random() < 0.5  # factors of a product have the usual rank
         self.mixed = rng.random() < 0.2
         self.numbers = rng.choice((0.0, 0.0, 0.25, 0.6))
 
     def resemble(self, good: Palette) -> None:
         """Take over the taste of an attempt that succeeded, not its sizes."""
         self.rank, self.spatial, self.dtype = good.rank, good.spatial, good.dtype
-        self.mixed, self.numbers = good.mixed, good.numbers
+        self.mixed, self.numbers, self.joint = good.mixed, good.numbers, good.joint
+        if max(good.sizes) > 7:
+            self.sizes = good.sizes
         for key, values in good.used.items():
             if key[1] == "function":
                 self.used[key] = list(values)
@@ -329,6 +332,10 @@ def rank_below(p: Palette, name: str, i: int, rank: int | None) -> int | None:
         return rank if p.chance(0.8) else None
     if name == "matmul" and rank is not None:
         return rank if i == 0 or p.chance(0.5) else None
+    if name == "matmul":
+        return p.rank if p.joint and p.rank > 1 else None
+    if name == "reshape" and rank is not None:
+        return min(4, max(0, rank + p.rng.choice((-1, 0, 1, 1))))
     return None
 
 

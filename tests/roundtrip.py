@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +91,8 @@ def travel(given: GraphModule, mode: FakeTensorMode) -> Trip:
 
 def change(given: GraphModule, result: GraphModule, tensors: Sequence[Tensor]) -> str:
     """What a caller sees differ between two graphs on these inputs; empty where nothing does."""
-    before = oracle.observe(given, tuple(tensors), {}, module=given)
-    after = oracle.observe(result, tuple(tensors), {}, module=result)
+    before = oracle.observe(given, tuple(deepcopy(tensors)), {}, module=given)
+    after = oracle.observe(result, tuple(deepcopy(tensors)), {}, module=result)
     random = any(str(node.target) in _UNWRITTEN for node in given.graph.nodes)
     ignored = {"offset", "value"} if random else {"offset"}
     found = [str(d) for d in oracle.differences(before, after) if d.kind not in ignored]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +70,7 @@ class Sampler:
     def __post_init__(self) -> None:
         self.rng = random.Random(zlib.crc32(self.rule.name.encode()))
         self.oracle = Oracle(Texts())
-        self.wanted = self.rule.predicate_variables()
+        self.hints = Hints(self.rule)
         self.good: list[Palette] = []
 
     def take(self, count: int, budget: int) -> list[Sample]:
@@ -90,11 +91,11 @@ class Sampler:
         palette = Palette(self.rng, BASES[exact], exact)
         if self.good and palette.chance(0.5):
             palette.resemble(self.rng.choice(self.good))
-        draw = _Draw(self.rule, palette, self.oracle, self.wanted)
+        draw = _Draw(self.rule, palette, self.oracle, self.hints)
         try:
             for side in self.rule.left:
                 draw.value(side, None)
-        except Exception:  # as in the engine: what cannot be decided does not hold
+        except Misfit:
             return None
         for fact in self.rule.facts:
             for name in fact.variables if fact.name == "finite" else ():
@@ -161,6 +162,56 @@ def computed(name: str, metas: list[Any], attributes: list[Any]) -> Any:
         return None
 
 
+class Hints:
+    """The condition of a rule, and the numbers that it was seen to compare its variables with."""
+
+    def __init__(self, rule: Rewrite) -> None:
+        self.when = rule.when
+        self.names = rule.predicate_variables()
+        self.numbers: dict[str, list[Any]] = {}
+        self.places: dict[str, tuple[str, str]] = {}  # of attribute variables: operator, attribute
+        for side in rule.left:
+            for expr in side.walk():
+                for k, attr in enumerate(expr.attributes):
+                    if isinstance(attr, Var) and expr.operator in OPERATORS:
+                        key = OPERATORS[expr.operator].attributes[k]
+                        self.places.setdefault(attr.name, (expr.operator, key))
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether the condition holds; what helpers it calls with a number and a variable is noted."""
+        if self.when is None:
+            return True
+        names = {id(values[name]): name for name in self.names}
+
+        def watch(frame: Any, event: str, argument: Any) -> None:
+            met = list(frame.f_locals.values()) if event == "call" else []
+            compared = [v for v in met if type(v) in (int, float)]
+            for name in (names[id(v)] for v in met if id(v) in names and isinstance(v, Scalar | Meta)):
+                known = self.numbers.setdefault(name, [])
+                known += [v for v in compared if v not in known]
+
+        sys.setprofile(watch)
+        try:
+            return bool(self.when(*(values[name] for name in self.names)))
+        except Exception:  # as in the engine: what cannot be decided does not hold
+            return False
+        finally:
+            sys.setprofile(None)
+
+    def number(self, name: str, palette: Palette) -> Scalar | None:
+        """Often a number that the condition was seen to compare this variable with."""
+        known = self.numbers.get(name)
+        return Scalar(palette.rng.choice(known)) if known and palette.chance(0.7) else None
+
+
+def mentioned(attr: Any) -> Iterator[Var]:
+    """The variables that an attribute on a left side reads."""
+    if isinstance(attr, Var):
+        yield attr
+    for argument in attr.arguments if isinstance(attr, Attr) else ():
+        yield from mentioned(argument)
+
+
 @dataclass
 class _Draw:
     """One attempt at the left side, bottom up: every variable is drawn where it is first met."""
@@ -168,7 +219,7 @@ class _Draw:
     rule: Rewrite
     palette: Palette
     oracle: Oracle
-    wanted: tuple[str, ...]
+    hints: Hints
     values: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -190,8 +241,12 @@ class _Draw:
                 known[i] = self.values.get(child.name)
         before = dict(self.values)
         for _ in range(TRIES):
-            metas = self._operands(expr, list(known), rank)
-            attributes = self._attributes(expr, metas, rank)
+            try:
+                metas = self._operands(expr, list(known), rank)
+                attributes = self._attributes(expr, metas, rank)
+            except Exception:  # the operands are of no shape that the operator takes
+                self.values = dict(before)
+                continue
             result = computed(expr.operator, metas, attributes)
             fits = result is not None and rank in (None, result.ndim)
             if fits and self._permitted():
@@ -202,10 +257,8 @@ class _Draw:
 
     def _permitted(self) -> bool:
         """Whether the rule's condition holds, or reads a variable that is not drawn yet."""
-        values = [self.values.get(name) for name in self.wanted]
-        if self.rule.when is None or any(value is None for value in values):
-            return True
-        return bool(self.rule.when(*values))
+        drawn = all(name in self.values for name in self.hints.names)
+        return not drawn or self.hints.holds(self.values)
 
     def _operands(self, expr: Expr, metas: list[Any], rank: int | None) -> list[Any]:
         given = {
@@ -221,7 +274,8 @@ class _Draw:
             if metas[i] is None and isinstance(child, Var):
                 below = rank_below(self.palette, expr.operator, i, rank)
                 if child.name not in self.values:
-                    self.values[child.name] = operand(
+                    number = self.hints.number(child.name, self.palette)
+                    self.values[child.name] = number or operand(
                         self.palette, expr.operator, i, metas, given, below
                     )
                 metas[i] = self.values[child.name]
@@ -238,10 +292,12 @@ class _Draw:
         self, expr: Expr, k: int, key: str, metas: list[Any], given: dict[str, Any], rank: int | None
     ) -> Any:
         attr = expr.attributes[k]
-        if isinstance(attr, Var) and attr.name not in self.values:
-            self.values[attr.name] = attribute(
-                self.palette, expr.operator, key, metas, given, self.shapes, rank
-            )
+        for var in mentioned(attr):
+            if var.kind == "attribute" and var.name not in self.values:
+                name, place = (expr.operator, key) if var is attr else self.hints.places[var.name]
+                self.values[var.name] = attribute(
+                    self.palette, name, place, metas, given, self.shapes, rank
+                )
         return evaluate(attr, self.values, self.oracle)
 
     def _known(self, attr: Any) -> Any:
@@ -263,7 +319,6 @@ class _Draw:
         for key, value in zip(OPERATORS[name].attributes, attributes, strict=True):
             used.setdefault((name, key), []).append(value)
         self.shapes += [m.shape for m in (*metas, result) if isinstance(m, Meta)]
-        special = {"embedding": (1, metas[0].shape[0] if metas else 0), "batch_norm": (4, 0)}
-        place, role = special.get(name, (None, 0))
+        place = {"embedding": 1, "batch_norm": 4}.get(name)
         if place is not None and isinstance(child := expr.children[place], Var):
-            self.roles[child.name] = role
+            self.roles[child.name] = metas[0].shape[0] if name == "embedding" else 0

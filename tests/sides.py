@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from samples import Sample, run
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from eqsat.infer import Oracle
 from eqsat.meta import Meta, Scalar, Texts
@@ -30,34 +28,27 @@ STYLES = {  # how the tensors of a sample are filled
 }
 
 
-class Evaluation(TorchDispatchMode):
-    """Notes the lowest precision and the largest size of the values met: rounding is judged by them."""
+class Evaluation:
+    """Runs operators on real tensors; notes the lowest precision and the largest size of the values met."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.scale = 1.0
         self.tolerance = 0.0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for value in pytree.tree_leaves((args, kwargs, result)):
-            if isinstance(value, Tensor):
-                self.note(value)
-        return result
 
     def operate(self, name: str, children: list[Any], attributes: list[Any]) -> Any:
         """An operator on real tensors and numbers."""
         if name == "number":
             return attributes[0]
-        with torch.no_grad(), self:
-            return OPERATORS[name].evaluate(*children, *attributes)
+        with torch.no_grad():
+            return self.noted(OPERATORS[name].evaluate(*children, *attributes))
 
-    def note(self, value: Tensor) -> None:
-        """Take a value into account."""
-        self.tolerance = max(self.tolerance, TOLERANCE.get(value.dtype, 0.0))
-        if value.numel() and value.dtype.is_floating_point:
-            finite = torch.nan_to_num(value.detach().double(), 0.0, 0.0, 0.0).abs().max()
-            self.scale = max(self.scale, float(finite))
+    def noted(self, value: Any) -> Any:
+        """The value, taken into account in what rounding is judged by."""
+        if isinstance(value, Tensor) and value.dtype in TOLERANCE and value.numel():
+            self.tolerance = max(self.tolerance, TOLERANCE[value.dtype])
+            largest = float(torch.where(value.isfinite(), value, 0.0).abs().amax())
+            self.scale = max(self.scale, largest)
+        return value
 
 
 def fill(meta: Meta, style: str, role: int | None, generator: torch.Generator) -> Tensor:
@@ -108,6 +99,8 @@ def tensors(rule: Rewrite, sample: Sample, style: str, seed: int) -> dict[str, A
 def counterexample(rule: Rewrite, sample: Sample, style: str, seed: int) -> str | None:
     """How the sides differ on one filling of a sample; None where they are as equal as promised."""
     values, oracle, evaluation = tensors(rule, sample, style, seed), Oracle(Texts()), Evaluation()
+    for value in values.values():
+        evaluation.noted(value)
     try:
         lefts = [run(s, sample.values, values, evaluation.operate, oracle) for s in rule.left]
     except REFUSALS:  # no value: nothing to compare

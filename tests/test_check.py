@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from eqsat.check import Check, check, fresh_copies
+from eqsat.check import Check, check
+from eqsat.storage import fresh_copies
 
 G = torch.Generator().manual_seed(0)
 X = torch.randn(4, 6, generator=G)

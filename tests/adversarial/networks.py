@@ -1,6 +1,7 @@
 """Programs made of layers: rotary complex attention, shared convolutions, training, autocast."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from adversarial.program import ALL, Inputs, Program
@@ -89,7 +90,7 @@ class Scaled(Tensor):
     scale: Tensor
 
     @staticmethod
-    def __new__(cls, codes: Tensor, scale: Tensor) -> "Scaled":
+    def __new__(cls: type["Scaled"], codes: Tensor, scale: Tensor) -> "Scaled":
         return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype)
 
     def __init__(self, codes: Tensor, scale: Tensor) -> None:
@@ -109,7 +110,13 @@ class Scaled(Tensor):
         return Scaled(inner["codes"], inner["scale"])
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+    def __torch_dispatch__(
+        cls,
+        func: Any,
+        types: Any,
+        args: Any,
+        kwargs: Any = None,  # as torch calls it
+    ) -> Any:
         aten = torch.ops.aten
         if func in (aten.detach.default, aten.alias.default, aten.clone.default):
             kept = Scaled(func(args[0].codes), func(args[0].scale))
