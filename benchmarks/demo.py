@@ -50,7 +50,7 @@ def show(console: Console, program: models.Program, seconds: float) -> None:
     module, args, _ = program
     exported = torch.export.export(module, args, strict=False)
     result = eqsat.optimize(exported)
-    console.print(result.report)
+    console.print(result.report if console.is_terminal else str(result.report), markup=False)
     error = (result.module(*args) - module(*args)).abs().max().item()
     console.print(f"\nMax difference from the eager module on its own inputs: {error:.1e}")
     runs: dict[str, Run] = {"eager": lambda: module(*args)}

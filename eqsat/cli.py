@@ -25,7 +25,6 @@ from torch.export import ExportedProgram
 import eqsat
 import rewrites
 from eqsat import Limits, Result, Rewrite
-from eqsat.report import WIDTH
 from eqsat.rewrite import NAMES
 
 LIMITS = Limits()
@@ -190,8 +189,10 @@ def _write(result: Result, output: Path, report_file: Path | None) -> None:
         text = json.dumps(result.report.to_dict(), indent=2)
         with _replacing(report_file) as part:
             part.write_text(text + "\n")
-    width = None if sys.stdout.isatty() else WIDTH
-    Console(highlight=False, width=width).print(result.report)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(result.report)
+    else:
+        print(result.report)
 
 
 @contextmanager

@@ -270,6 +270,8 @@ class _Exit:
     def _view(self, view: Node, given: Node, node: Any) -> Any:
         """The view `view` of the given program, taken of `node` where it was taken of `given`."""
         d = self.decoder
+        if view in d.copies:
+            return d.copies[view]  # an effect, which has run
         d.emitter.origin = view
 
         def new(argument: Node) -> Any:

@@ -128,6 +128,7 @@ class Engine:
             "(function rank (T) i64 :merge (min old new))",
             "(relation constant (T))",
             "(relation finite (T))",
+            "(relation given (T))",
             "(relation pending (i64 T T))",
             "(relation given_meta (i64 String))",
             "(relation given_constant (i64))",
@@ -135,7 +136,7 @@ class Engine:
             "(ruleset insertion)",
             "(ruleset analysis)",
             "(ruleset rules)",
-            "(rule ((given_meta i m)) ((set (meta (Node i)) m) (set (rank (Node i)) i)) :ruleset insertion)",
+            "(rule ((given_meta i m)) ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)",
             "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
             "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
             "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
@@ -184,6 +185,8 @@ class Engine:
             if symbolic and attrs:
                 known += f" (= true {self.call('concrete', attrs, 'bool')})"
             texts.append(f"(rule ({head} {known}) ((constant e)) :ruleset analysis)")
+        if symbol.operator == "full":
+            texts.append(f"(rule ({head}) ((given e)) :ruleset analysis)")
         if symbol.operator not in OPERATORS and symbol != NUMBER:
             return texts
         body = " ".join([head, *(f"(= {m} (meta {x}))" for m, x in zip(ms, xs, strict=True))])

@@ -1,5 +1,6 @@
 """What a caller can see of one run of a program, which leaves the program's state as it was."""
 
+import operator
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,9 @@ from typing import Any  # programs take and return arbitrary pytrees
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Node
+from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 
 from eqsat.storage import storage_of
@@ -122,17 +125,28 @@ def _written_attributes(program: Program) -> set[str] | None:
         return None
     written: set[str] = set()
     for node in nodes(program):
+        if _opaque(node):
+            return None
         if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
             continue
         first = node.args[0] if node.args else None
         known = node.target is torch.ops.aten.copy_.default and node.graph is program.graph
-        if not known or not isinstance(first, torch.fx.Node):
+        if not known or not isinstance(first, Node):
             return None
         if first.op == "get_attr":
             written.add(str(first.target))
         elif first.op != "placeholder":
             return None
     return written
+
+
+def _opaque(node: Node) -> bool:
+    """Returns whether a call has no schema that tells what it writes."""
+    if node.op != "call_function":
+        return node.op == "call_method"
+    told = isinstance(node.target, (OpOverload, HigherOrderOperator))
+    symbolic = isinstance(node.meta.get("val"), py_sym_types)
+    return not (told or symbolic or node.target is operator.getitem)
 
 
 def _restore(saved: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
 import rewrites
-from eqsat.capture import Captured, capture, drop_in, rebuild
+from eqsat.capture import Captured, capture
 from eqsat.check import Check, check
 from eqsat.cost.device import Device, load
 from eqsat.decode import decode
@@ -26,9 +26,11 @@ from eqsat.encode import Encoding, encode
 from eqsat.engine import Snapshot
 from eqsat.fold import Folding, fold
 from eqsat.problem import Problem, problem
+from eqsat.rebuild import drop_in, rebuild
 from eqsat.report import Extraction, Report
 from eqsat.rewrite import NAMES, Rewrite
 from eqsat.saturate import IterationSize, Limits, Saturation, saturate
+from eqsat.storage import PLAIN
 from extract import EXTRACTORS, Extract, Selection, judge
 
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
@@ -224,7 +226,7 @@ def _constants(program: ExportedProgram) -> dict[str, Tensor]:
         name: held[target]
         for source in sources
         for name, target in source.items()
-        if target not in written and type(held[target]) in (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if target not in written and type(held[target]) in PLAIN
     }
 
 

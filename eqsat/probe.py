@@ -127,9 +127,8 @@ def _fill(tensor: Tensor, values: str, generator: Generator, resample: bool) -> 
     elif values in ("nan", "inf"):
         _sprinkle(tensor, values, generator)
     else:
-        _fill_floats(
-            torch.view_as_real(flat).view(-1) if flat.is_complex() else flat, values, generator
-        )
+        real = torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
+        _fill_floats(real, values, generator)
 
 
 def _fill_extremes(flat: Tensor, values: str, generator: Generator) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "attribute",
     "constant",
     "finite",
+    "given",
     "ordered",
 ]
 
@@ -39,7 +40,7 @@ NAMES = {"strict": EXACT, "default": ROUNDING, "relaxed": RELAXED}
 
 @dataclass(frozen=True)
 class Fact:
-    """What must be known of the e-classes that variables stand for: see `constant`, `finite`, `ordered`."""
+    """What must be known of the e-classes that variables stand for: see `constant`, `finite`, `given`, `ordered`."""
 
     name: str
     variables: tuple[str, ...]
@@ -61,6 +62,11 @@ def ordered(*variables: str) -> Fact:
     Without names, the values are those of the left sides.
     """
     return Fact("ordered", variables)
+
+
+def given(*variables: str) -> Fact:
+    """The values stand in the given program, or are fills: what rules made from them does not match."""
+    return Fact("given", variables)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def nodes(program: object) -> Iterator[Node]:
 
 
 def is_custom(target: OpOverload) -> bool:
-    """Returns whether an operator is not one of torch's own: its schema may not tell all it does."""
+    """Returns whether an operator is not torch's own: its schema may not tell all it does."""
     return target.namespace not in ("aten", "prims", "prim")
 
 

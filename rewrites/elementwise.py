@@ -92,7 +92,7 @@ ELEMENTWISE = (
     # Signs.
     Rewrite("sub-add",             lambda x, y:             (x - y, x + (-y)),                                         when=lambda y: isinstance(y, Meta)),
     Rewrite("add-sub",             lambda x, y:             (x + (-y), x - y)),
-    Rewrite("sub-number",          lambda x, a:             (x - a, x + (-a.value)),                                   when=lambda x, a: real(x) and number(a)),
+    Rewrite("sub-number",          lambda x, a:             (x - a, x + (-a.value)),                                   when=lambda x, a: real(x) and number(a) and a.value != 0),
     Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y))),
     # Numbers and constants together.
     Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=lambda x, a, b: same_sign(x, a, b), numerics=ROUNDING),
@@ -109,7 +109,6 @@ ELEMENTWISE = (
     Rewrite("pow-root",            lambda x, a:             (x ** a, torch.sqrt(x)),                                   when=lambda a: is_value(a, 0.5), numerics=ROUNDING),
     Rewrite("pow-rsqrt",           lambda x, a:             (x ** a, torch.rsqrt(x)),                                  when=lambda a: is_value(a, -0.5), numerics=ROUNDING),
     Rewrite("pow-reciprocal",      lambda x, a:             (x ** a, torch.reciprocal(x)),                             when=lambda x, a: real(x) and is_value(a, -1)),
-    Rewrite("one-div",             lambda x, a:             (a / x, torch.reciprocal(x)),                              when=lambda x, a: real(x) and is_value(a, 1)),
     Rewrite("mul-reciprocal",      lambda x, y:             (x * torch.reciprocal(y), x / y),                          numerics=ROUNDING),
     Rewrite("reciprocal-sqrt",     lambda x:                (torch.reciprocal(torch.sqrt(x)), torch.rsqrt(x)),         numerics=ROUNDING),
     Rewrite("div-sqrt",            lambda x, y:             (x / torch.sqrt(y), x * torch.rsqrt(y)),                   when=lambda x: real(x), numerics=ROUNDING),

@@ -1,10 +1,11 @@
 """Siblings that read the same input become one operator with weights set side by side, and slices of its result."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
-from eqsat.operators import affine, cat, convolution, full, matmul, slice_
-from eqsat.rewrite import ROUNDING, Rewrite, constant, ordered
+from eqsat.operators import affine, cat, convolution, full, slice_
+from eqsat.rewrite import ROUNDING, Rewrite, constant, given, ordered
 
 GEOMETRY = ("stride", "padding", "dilation", "output_padding")
 
@@ -21,26 +22,23 @@ def numbered(letter: str, count: int) -> tuple[str, ...]:
     return tuple(f"{letter}{i}" for i in range(count))
 
 
-def merged_matmuls(count: int) -> Rewrite:
-    """The rule that merges `count` products of one matrix."""
-
-    def rule(x: Any, *w: Any) -> tuple[Any, Any]:
-        return tuple(x @ a for a in w), slices(x @ cat(w, -1), -1, [a.shape[-1] for a in w])
-
-    weights = numbered("w", count)
-    return Rewrite(f"matmul-merge-{count}", rule, numerics=ROUNDING, facts=(ordered(), constant(*weights)), variables=("x", *weights))
-
-
-def merged_affines(count: int) -> Rewrite:
-    """The rule that merges `count` products of one matrix with their biases."""
+def merged_products(*biased: bool) -> Rewrite:
+    """The rule that merges products of one matrix, each with a bias or without (then zeros stand for it)."""
+    weights = numbered("w", len(biased))
+    biases = tuple(f"b{i}" for i, has in enumerate(biased) if has)
 
     def rule(x: Any, *rest: Any) -> tuple[Any, Any]:
-        w, b = rest[:count], rest[count:]
-        merged = affine(x, cat(w, -1), cat(b, -1))
-        return tuple(map(affine, (x,) * count, w, b)), slices(merged, -1, [a.shape[-1] for a in w])
+        w, given_biases = rest[: len(biased)], iter(rest[len(biased) :])
+        b = tuple(next(given_biases) if has else None for has in biased)
+        merged = (cat([zeros(a) if c is None else c for a, c in zip(w, b, strict=True)], -1),) if biases else ()
+        left = tuple(x @ a if c is None else affine(x, a, c) for a, c in zip(w, b, strict=True))
+        right = affine(x, cat(w, -1), *merged) if biases else x @ cat(w, -1)
+        return left, slices(right, -1, [a.shape[-1] for a in w])
 
-    parameters = (*numbered("w", count), *numbered("b", count))
-    return Rewrite(f"affine-merge-{count}", rule, numerics=ROUNDING, facts=(ordered(), constant(*parameters)), variables=("x", *parameters))
+    kinds = "".join("a" if has else "m" for has in biased)
+    name = f"matmul-merge-{len(biased)}" if not biases else f"affine-merge-{len(biased)}" if all(biased) else f"affine-matmul-merge-{kinds}"
+    parameters = (*weights, *biases)
+    return Rewrite(name, rule, numerics=ROUNDING, facts=(ordered(), given(*parameters), constant(*parameters)), variables=("x", *parameters))
 
 
 def merged_convolutions(count: int, biased: bool) -> Rewrite:
@@ -58,7 +56,7 @@ def merged_convolutions(count: int, biased: bool) -> Rewrite:
 
     parameters = (*numbered("w", count), *(numbered("b", count) if biased else ()))
     name = f"convolution-{'bias-' if biased else ''}merge-{count}"
-    return Rewrite(name, rule, numerics=ROUNDING, facts=(ordered(), constant(*parameters)), variables=("x", *GEOMETRY, *parameters))
+    return Rewrite(name, rule, numerics=ROUNDING, facts=(ordered(), given(*parameters), constant(*parameters)), variables=("x", *GEOMETRY, *parameters))
 
 
 def zeros(w: Any) -> Any:
@@ -67,10 +65,7 @@ def zeros(w: Any) -> Any:
 
 
 MERGE = (
-    *map(merged_matmuls, (2, 3, 4)),
-    *map(merged_affines, (2, 3, 4)),
+    *(merged_products(*biased) for count in (2, 3) for biased in product((False, True), repeat=count)),
+    *(merged_products(*[biased] * 4) for biased in (False, True)),
     *(merged_convolutions(count, biased) for biased in (False, True) for count in (2, 3, 4)),
-    # An affine map without a bias beside one with: not exact, for -0.0 + 0.0 is 0.0.
-    Rewrite("matmul-zero-bias",       lambda x, w, a, b: ((matmul(x, w), affine(x, a, b)), (affine(x, w, zeros(w)), affine(x, a, b))), when=lambda w: w.ndim == 2, numerics=ROUNDING, facts=(ordered(), constant("w"))),
-    Rewrite("matmul-zero-bias-after", lambda x, w, a, b: ((affine(x, a, b), matmul(x, w)), (affine(x, a, b), affine(x, w, zeros(w)))), when=lambda w: w.ndim == 2, numerics=ROUNDING, facts=(ordered(), constant("w"))),
 )

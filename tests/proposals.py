@@ -71,13 +71,17 @@ class Palette:
         self.sizes = tuple(rng.sample(rng.choice(((2, 3, 5), (2, 3, 4), (2, 4, 6), (3, 5, 7))), 3))
         if rng.random() < 0.1:  # kernels have other code for rows that fill a vector
             self.sizes = (2, 3, 16)
-        self.repeats = rng.random() < 0.35  # square matrices too: they admit what a shape would refuse
+        self.repeats = rng.random() < 0.4
+        if rng.random() < 0.25:  # all sizes alike: cubes admit what a shape would refuse
+            self.sizes, self.repeats = (rng.choice((2, 3)),), True
         self.empty = rng.random() < 0.03
-        self.rank = rng.choice((1, 2, 2, 2, 3, 3, 4))
+        self.rank = rng.choice((1, 2, 2, 3, 3, 4))
         self.spatial = rng.choice((1, 2, 2, 2))
         self.dtype = rng.choices(*self.dtypes)[0]
         self.joint = rng.random() < 0.5  # factors of a product have the usual rank
         self.mixed = rng.random() < 0.2
+        self.twins = rng.choice((0.35, 0.35, 0.9))  # how often siblings look alike
+        self.place = -rng.randint(1, 3)  # the dim in which they differ
         self.numbers = rng.choice((0.0, 0.0, 0.25, 0.6))
 
     def resemble(self, good: Palette) -> None:
@@ -124,7 +128,7 @@ class Palette:
     def partner(self, shape: Sequence[int]) -> Shape:
         """A shape that broadcasts with `shape`."""
         rng, choice = self.rng, self.rng.random()
-        if choice < 0.45:
+        if choice < 0.45 or self.chance(self.twins - 0.3):
             return tuple(shape)
         if choice < 0.65:
             return tuple(shape[rng.randint(0, len(shape)) :])
@@ -137,6 +141,8 @@ class Palette:
         return wide
 
     def dim(self, meta: Any) -> int:
+        if meta.ndim >= -self.place and self.chance(0.5):
+            return self.place
         return -self.rng.randint(1, max(1, meta.ndim))
 
     def dims(self, meta: Any) -> Shape:
@@ -150,13 +156,13 @@ class Palette:
 def operand(p: Palette, name: str, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
     """A value for operand `i` of operator `name`, given the metas of the operands that are known."""
     twins = p.used.get((name, i), [])
-    if twins and p.chance(0.4):
+    if twins and p.chance(p.twins):
         twin = p.rng.choice(twins)
         if isinstance(twin, Meta) and twin.ndim and p.chance(0.6):
             shape = list(twin.shape)
-            if len(shape) > 1 and p.chance(0.4):  # the right factor of a product with the twin
+            if len(shape) > 1 and p.chance(0.8 - p.twins):  # the right factor of a product with the twin
                 return p.tensor((*shape[:-2], shape[-1], p.size()), twin.dtype)
-            shape[p.rng.randrange(twin.ndim)] = p.size()
+            shape[p.dim(twin)] = p.size()
             return p.tensor(shape, twin.dtype)
         return twin
     fit = OPERANDS.get(name, _any)
@@ -420,8 +426,10 @@ def _bound(p: Palette, metas: Metas, given: Given, low: int) -> int:
     dim = given.get("dim")
     size = metas[0].shape[dim] if dim is not None and -metas[0].ndim <= dim < 0 else 1
     met = [v for key in ("start", "end") for v in p.used.get(("slice", key), []) if low <= v <= size]
-    if met and p.chance(0.5):
+    if met and p.chance(0.4):
         return p.rng.choice(met)
+    if p.chance(0.5):
+        return p.rng.randint(min(low, size), size)
     return p.rng.choice((low, size, p.rng.randint(min(low, size), size)))
 
 
@@ -452,7 +460,7 @@ ATTRIBUTES: dict[tuple[str, str], Callable[[Palette, Metas, Given], Any]] = {
     ("", "keepdim"): lambda p, m, g: p.chance(0.5),
     ("permute", "dims"): _permutation,
     ("", "dim"): lambda p, m, g: p.dim(m[0]),
-    ("slice", "start"): lambda p, m, g: 0 if p.chance(0.4) else _bound(p, m, g, 0),
+    ("slice", "start"): lambda p, m, g: 0 if p.chance(0.25) else _bound(p, m, g, 0),
     ("slice", "end"): lambda p, m, g: _bound(p, m, g, g.get("start") or 0),
     ("slice", "step"): lambda p, m, g: 1 if p.chance(0.8) else 2,
     ("getitem", "index"): lambda p, m, g: 0,

@@ -20,7 +20,7 @@ from eqsat.operators import OPERATORS
 from eqsat.rewrite import EXACT, Rewrite
 from eqsat.translate import evaluate
 
-TRIES = 6  # at one operator, before the attempt is given up
+TRIES = 10  # at one operator, before the attempt is given up
 BASES = {  # base dtypes with their weights: bits are compared in all of them, rounding in float64
     True: (
         (torch.float32, torch.float64, torch.bfloat16, torch.float16)

@@ -135,7 +135,7 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "linear.default": [(X, In((3, 6))), (LINE, In((3, 8)), In((3,)))],
         "addmm.default": [(In((3,)), X, In((6, 3))), (In((4, 1)), X, In((6, 3)))],
         "baddbmm.default": [(In((2, 4, 3)), LINE, In((2, 8, 3)))],
-        "conv1d.default": [(LINE, In((6, 4, 3))), (LINE, In((4, 1, 3)), In((4,)), 2, 1, 1, 4)],
+        "conv1d.default": [(LINE, In((6, 4, 3))), (LINE, In((4, 1, 3)), In((4,)), [2], [1], [1], 4)],
         "conv2d.default": [
             (IMAGE, In((6, 4, 3, 3))),
             (IMAGE, In((6, 2, 3, 3)), In((6,)), [2, 1], [1, 0], [1, 2], 2),
@@ -264,21 +264,18 @@ def batch() -> Batch:
         for sample in samples:
             kwargs = sample[-1] if isinstance(sample[-1], dict) else {}
             args = tuple(one(a) for a in (sample[:-1] if kwargs else sample))
-            node = call(overload(name), args, kwargs)
-            several = isinstance(node.meta["val"], (list, tuple))
-            count = len(node.meta["val"]) if name in _SPLITS else 1
-            items = [call(operator.getitem, (node, i), {}) for i in range(count)]
-            nodes.setdefault(name, []).append(items if several else [node])
-            if not several:
-                for item in items:
-                    graph.erase_node(item)
+            results = [call(overload(name), args, kwargs)]
+            if isinstance(results[0].meta["val"], (list, tuple)):
+                count = len(results[0].meta["val"]) if name in _SPLITS else 1
+                results = [call(operator.getitem, (results[0], i), {}) for i in range(count)]
+            nodes.setdefault(name, []).append(results)
     # Outputs are fresh values: clones, so that the calls themselves are free to be shared.
     copies: list[Node] = []
     places: dict[str, list[list[int]]] = {}
     for name, results in nodes.items():
         for items in results:
             places.setdefault(name, []).append([len(copies) + i for i in range(len(items))])
-            copies += [call(torch.ops.aten.neg.default if False else torch.ops.aten.clone.default, (i,), {}) for i in items]
+            copies += [call(torch.ops.aten.clone.default, (item,), {}) for item in items]
     graph.output(tuple(copies))
     module = GraphModule(torch.nn.Module(), graph)
     tensors = [what.tensor() for what in inputs]

@@ -14,8 +14,9 @@ from torch.fx import Graph, GraphModule, symbolic_trace
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from eqsat.capture import Captured, capture, drop_in, rebuild
+from eqsat.capture import Captured, capture
 from eqsat.check import check
+from eqsat.rebuild import drop_in, rebuild
 
 aten = torch.ops.aten
 GENERATOR = torch.Generator().manual_seed(0)

@@ -110,6 +110,21 @@ def test_an_index_out_of_range_must_raise_in_both() -> None:
     assert said == "the given program raises IndexError, the result nothing"
 
 
+def test_extreme_integers_do_not_count_as_rounding() -> None:
+    x, ids = X.double(), torch.arange(24).view(4, 6)
+    given = traced(lambda x, i: x + i.clamp(-100, 100), x, ids)
+    result = traced(lambda x, i: x + i.clamp(-101, 101), x, ids)
+    caught(given, result, x, ids, by="integer")
+
+
+def test_every_float_dtype_is_probed() -> None:
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128):
+        x = X.to(dtype)
+        verdict = sound(lambda x: x * 2, lambda x: x + x, x)
+        assert [probe.name for probe in verdict.probes if probe.skipped] == ["integer"]
+        caught(lambda x: x * 2, lambda x: x * 2.2, x, by="magnitude")
+
+
 def test_an_exception_of_the_result_alone_is_caught() -> None:
     def fails(x: Tensor) -> Tensor:
         raise RuntimeError(f"no kernel for {tuple(x.shape)}")
@@ -282,6 +297,17 @@ def test_programs_may_share_their_state() -> None:
     given, result = Counter(), Counter()
     result.calls, result.weight = given.calls, given.weight
     sound(given, result, X)
+
+
+def test_a_weight_that_a_traced_module_writes_is_put_back() -> None:
+    class Growing(Counter):
+        def forward(self, x: Tensor) -> Tensor:
+            self.weight.add_(1)
+            return x * self.weight
+
+    given = torch.fx.symbolic_trace(Growing())
+    sound(given, given, X)
+    assert torch.equal(given.weight, torch.ones(6))
 
 
 def test_training_batch_norm_moves_its_statistics_once() -> None:

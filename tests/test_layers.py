@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OURS = {"eqsat", "extract", "rewrites"}
 SOURCES = sorted(path for package in OURS for path in (ROOT / package).rglob("*.py"))
-LANGUAGE = ("eqsat.operators", "eqsat.functions", "eqsat.rewrite")
+LANGUAGE = ("eqsat.operators", "eqsat.functions", "eqsat.meta", "eqsat.rewrite")
 
 
 def check(path: Path, allowed: tuple[str, ...]) -> None:
