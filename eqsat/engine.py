@@ -180,13 +180,16 @@ class Engine:
         attrs = [f"a{i}" for i in range(symbol.attributes)]
         head = f"(= e ({' '.join([name, *xs, *attrs])}))"
         texts: list[str] = []
-        if pure and (xs or symbol.operator in OPERATORS):
+        if pure and (xs or symbol.operator in OPERATORS or symbol == NUMBER):
             known = " ".join(f"(constant {x})" for x in xs)
             if symbolic and attrs:
                 known += f" (= true {self.call('concrete', attrs, 'bool')})"
             texts.append(f"(rule ({head} {known}) ((constant e)) :ruleset analysis)")
         if symbol.operator == "full":
             texts.append(f"(rule ({head}) ((given e)) :ruleset analysis)")
+        if symbol.operator == "binary":
+            changed = f"{head} (given x0) (constant e)"
+            texts.append(f"(rule ({changed}) ((given e)) :ruleset analysis)")
         if symbol.operator not in OPERATORS and symbol != NUMBER:
             return texts
         body = " ".join([head, *(f"(= {m} (meta {x}))" for m, x in zip(ms, xs, strict=True))])

@@ -96,9 +96,9 @@ ELEMENTWISE = (
     Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y))),
     # Numbers and constants together.
     Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=lambda x, a, b: same_sign(x, a, b), numerics=ROUNDING),
-    Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                facts=(constant("a", "b"),), numerics=ROUNDING),
+    Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),
     Rewrite("mul-numbers",         lambda x, a, b:          ((x * a) * b, x * (a.value * b.value)),                    when=lambda x, a, b: scales(x, a, b), numerics=ROUNDING),
-    Rewrite("mul-constants",       lambda x, a, b:          ((x * a) * b, x * (a * b)),                                facts=(constant("a", "b"),), numerics=ROUNDING),
+    Rewrite("mul-constants",       lambda x, a, b:          ((x * a) * b, x * (a * b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),
     Rewrite("mul-number-out",      lambda x, y, a:          ((x * a) * y, (x * y) * a),                                when=lambda x, y, a: real(x) and real(y) and scales(x, a), numerics=ROUNDING),
     Rewrite("mul-distribute",      lambda x, y, a:          (x * a + y * a, (x + y) * a),                              when=lambda x, y, a: real(x) and real(y) and scales(x, a), numerics=ROUNDING),
     Rewrite("div-power-of-two",    lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and power_of_two(a) and holds(x, a.value, 1.0 / a.value)),

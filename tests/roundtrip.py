@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,44 @@ def travel(given: GraphModule, mode: FakeTensorMode) -> Trip:
     return Trip(given, encoding, snapshot, problem(snapshot, encoding, DEVICE, fold=False), mode)
 
 
+def outcome(function: Function, tensors: Sequence[Tensor]) -> tuple[str, str]:
+    """What became of a call (ok, opaque, effect, untraceable or failed), and why."""
+    mode = fresh_mode()
+    try:
+        given = trace(function, tensors, mode)
+    except Exception as error:  # noqa: BLE001 - whatever torch cannot trace never reaches us
+        return "untraceable", f"{type(error).__name__}: {error}"
+    if any(value.layout != torch.strided for value in _values(given)):
+        return "untraceable", "a tensor that has no strides"
+    try:
+        trip = travel(given, mode)
+        for respelled in (False, True):
+            if changed := change(given, trip.result(respelled=respelled), tensors):
+                return "failed", f"{calls(given)}: {changed}"
+    except BaseException as error:  # noqa: BLE001 - a panic of the engine is one
+        return "failed", f"{calls(given)}: {type(error).__name__}: {error}"
+    kind = "effect" if trip.encoding.effects else "opaque" if trip.encoding.opaque else "ok"
+    return kind, ", ".join(f"{name}: {why}" for name, why in trip.encoding.opaque.items())
+
+
+def _values(module: GraphModule) -> Iterator[Tensor]:
+    for node in module.graph.nodes:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, Tensor):
+                yield value
+
+
+def op_samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[tuple[Function, list[Tensor]]]:
+    """Up to `count` calls of an entry of torch's operator table, spread over its sample inputs."""
+    torch.manual_seed(0)
+    drawn = op.sample_inputs("cpu", dtype)
+    first = list(itertools.islice(drawn, 40))
+    if hasattr(drawn, "close"):
+        drawn.close()  # its clean-up must not run inside a trace
+    for sample in first[:: max(1, len(first) // count)][:count]:
+        yield call_of(op.op, ((sample.input, *sample.args), sample.kwargs))
+
+
 def change(given: GraphModule, result: GraphModule, tensors: Sequence[Tensor]) -> str:
     """What a caller sees differ between two graphs on these inputs; empty where nothing does."""
     before = oracle.observe(given, tuple(deepcopy(tensors)), {}, module=STATELESS)
@@ -104,17 +143,20 @@ def change(given: GraphModule, result: GraphModule, tensors: Sequence[Tensor]) -
 
 def effects(module: GraphModule) -> list[str]:
     """The calls that write or draw random numbers, in order."""
-    seeded = torch.Tag.nondeterministic_seeded
-    return [
-        str(node.target)
-        for node in module.graph.nodes
-        if isinstance(node.target, OpOverload)
-        and (node.target._schema.is_mutable or seeded in node.target.tags)
-    ]
+    return [str(node.target) for node in module.graph.nodes if _acts(node)]
+
+
+def _acts(node: Node) -> bool:
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return False
+    off = "dropout" in str(target) and node.args[2] is False
+    seeded = torch.Tag.nondeterministic_seeded in target.tags and not off
+    return target._schema.is_mutable or seeded
 
 
 def call_of(function: Function, arguments: Any) -> tuple[Function, list[Tensor]]:
-    """A function of the tensors among `arguments` (an (args, kwargs) tree) alone, and those tensors."""
+    """A function of the tensors alone among `arguments` (an (args, kwargs) tree), and those."""
     leaves, spec = pytree.tree_flatten(arguments)
     where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 

@@ -1,17 +1,19 @@
-"""Well-typed samples of a rule: metas and attributes for its variables under which its union is admitted."""
+"""Well-typed samples of a rule: values of its variables under which its union is admitted."""
 
 from __future__ import annotations
 
 import functools
 import random
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from proposals import Palette, attribute, operand, rank_below
+from attributes import Place, attribute
+from hints import Hints
+from operands import operand, rank_below
+from palette import Palette
 
 from eqsat.expression import Attr, Expr, Var
 from eqsat.infer import Oracle
@@ -34,7 +36,7 @@ BASES = {  # base dtypes with their weights: bits are compared in all of them, r
 }
 
 
-class Misfit(Exception):
+class Misfit(ValueError):  # noqa: N818 - no error, an attempt that failed
     """An attempt that did not come to a well-typed left side."""
 
 
@@ -116,7 +118,7 @@ class Sampler:
         """Whether the engine would unite the two: their metas are known and equal."""
         try:
             metas = [run(side, values, values, self._infer, self.oracle) for side in (left, right)]
-        except Exception:  # a right side that cannot be made is never admitted
+        except Exception:  # noqa: BLE001 - a right side that cannot be made is never admitted
             return False
         return self.oracle.texts.text(metas[0]) == self.oracle.texts.text(metas[1])
 
@@ -136,7 +138,7 @@ def run(
     apply: Callable[[str, list[Any], list[Any]], Any],
     oracle: Oracle,
 ) -> Any:
-    """What `apply` makes of one side of a rule, operator by operator; attributes come from `metas`."""
+    """What `apply` makes of a side, operator by operator; attributes come from `metas`."""
     results: dict[int, Any] = {}
     for expr in side.walk():
         if isinstance(expr, Var):
@@ -158,50 +160,8 @@ def computed(name: str, metas: list[Any], attributes: list[Any]) -> Any:
     operands = [m.value if isinstance(m, Scalar) else _zeros(m.shape, m.dtype) for m in metas]
     try:
         return meta_of(OPERATORS[name].evaluate(*operands, *attributes))
-    except Exception:  # whatever torch refuses
+    except Exception:  # noqa: BLE001 - whatever torch refuses
         return None
-
-
-class Hints:
-    """The condition of a rule, and the numbers that it was seen to compare its variables with."""
-
-    def __init__(self, rule: Rewrite) -> None:
-        self.when = rule.when
-        self.names = rule.predicate_variables()
-        self.numbers: dict[str, list[Any]] = {}
-        self.places: dict[str, tuple[str, str]] = {}  # of attribute variables: operator, attribute
-        for side in rule.left:
-            for expr in side.walk():
-                for k, attr in enumerate(expr.attributes):
-                    if isinstance(attr, Var) and expr.operator in OPERATORS:
-                        key = OPERATORS[expr.operator].attributes[k]
-                        self.places.setdefault(attr.name, (expr.operator, key))
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the condition holds; what helpers it calls with a number and a variable is noted."""
-        if self.when is None:
-            return True
-        names = {id(values[name]): name for name in self.names}
-
-        def watch(frame: Any, event: str, argument: Any) -> None:
-            met = list(frame.f_locals.values()) if event == "call" else []
-            compared = [v for v in met if type(v) in (int, float)]
-            for name in (names[id(v)] for v in met if id(v) in names and isinstance(v, Scalar | Meta)):
-                known = self.numbers.setdefault(name, [])
-                known += [v for v in compared if v not in known]
-
-        sys.setprofile(watch)
-        try:
-            return bool(self.when(*(values[name] for name in self.names)))
-        except Exception:  # as in the engine: what cannot be decided does not hold
-            return False
-        finally:
-            sys.setprofile(None)
-
-    def number(self, name: str, palette: Palette) -> Scalar | None:
-        """Often a number that the condition was seen to compare this variable with."""
-        known = self.numbers.get(name)
-        return Scalar(palette.rng.choice(known)) if known and palette.chance(0.7) else None
 
 
 def mentioned(attr: Any) -> Iterator[Var]:
@@ -244,7 +204,7 @@ class _Draw:
             try:
                 metas = self._operands(expr, list(known), rank)
                 attributes = self._attributes(expr, metas, rank)
-            except Exception:  # the operands are of no shape that the operator takes
+            except Exception:  # noqa: BLE001 - the operands are of no shape that the operator takes
                 self.values = dict(before)
                 continue
             result = computed(expr.operator, metas, attributes)
@@ -289,15 +249,20 @@ class _Draw:
         return [given[key] for key in keys]
 
     def _attribute(
-        self, expr: Expr, k: int, key: str, metas: list[Any], given: dict[str, Any], rank: int | None
+        self,
+        expr: Expr,
+        k: int,
+        key: str,
+        metas: list[Any],
+        given: dict[str, Any],
+        rank: int | None,
     ) -> Any:
         attr = expr.attributes[k]
         for var in mentioned(attr):
             if var.kind == "attribute" and var.name not in self.values:
                 name, place = (expr.operator, key) if var is attr else self.hints.places[var.name]
-                self.values[var.name] = attribute(
-                    self.palette, name, place, metas, given, self.shapes, rank
-                )
+                around = Place(self.palette, metas, given, self.shapes, rank)
+                self.values[var.name] = attribute(name, place, around)
         return evaluate(attr, self.values, self.oracle)
 
     def _known(self, attr: Any) -> Any:
@@ -306,13 +271,11 @@ class _Draw:
         if isinstance(attr, Attr):
             try:
                 return evaluate(attr, self.values, self.oracle)
-            except Exception:  # it speaks of a variable that is not drawn yet
+            except Exception:  # noqa: BLE001 - it speaks of a variable that is not drawn yet
                 return None
         return attr
 
-    def _remember(
-        self, expr: Expr, metas: list[Any], attributes: list[Any], result: Any
-    ) -> None:
+    def _remember(self, expr: Expr, metas: list[Any], attributes: list[Any], result: Any) -> None:
         used, name = self.palette.used, expr.operator
         for i, meta in enumerate(metas):
             used.setdefault((name, i), []).append(meta)

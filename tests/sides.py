@@ -1,4 +1,4 @@
-"""The two sides of a rule run on real tensors and compared as strictly as the rule's numerics promise."""
+"""The sides of a rule run on real tensors, compared as strictly as its numerics promise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STYLES = {  # how the tensors of a sample are filled
 
 
 class Evaluation:
-    """Runs operators on real tensors; notes the lowest precision and the largest size of the values met."""
+    """Runs operators on real tensors; notes the lowest precision and the largest value met."""
 
     def __init__(self) -> None:
         self.scale = 1.0
@@ -52,7 +52,7 @@ class Evaluation:
 
 
 def fill(meta: Meta, style: str, role: int | None, generator: torch.Generator) -> Tensor:
-    """A tensor of this meta: plain values (some are zero), wide ones, or with NaN, Inf and -0.0 among them."""
+    """A tensor of this meta: plain values and zeros, wide ones, or with NaN, Inf and -0.0."""
     shape, dtype = tuple(meta.shape), meta.dtype
     draw = torch.rand(shape, generator=generator, dtype=torch.float64)
     if role:

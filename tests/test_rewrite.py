@@ -1,4 +1,4 @@
-"""Rules: what is refused when they are built, how they print, and that the test of the rules finds wrong ones."""
+"""Rules: what is refused, how they print, and that the test of the rules finds wrong ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from eqsat.operators import (
     convolution,
     full,
     layer_norm,
-    log_softmax,
     permute,
     reduction,
     reshape,
@@ -64,7 +63,7 @@ MALFORMED: dict[str, tuple[Callable[[], Any], str]] = {
         "does not bind q",
     ),
     "a variable that is nowhere used": (
-        lambda: Rewrite("r", lambda x, y: (torch.relu(torch.relu(x)), torch.relu(x))),
+        lambda: Rewrite("r", lambda x, y: (torch.relu(-x), torch.relu(x))),  # noqa: ARG005
         "unused variable y",
     ),
     "a left side that is a bare variable": (
@@ -83,7 +82,7 @@ MALFORMED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Rewrite("r", lambda x, y: (permute(x, y + x), x)),
         "attribute is expected|used as",
     ),
-    "one side only": (lambda: Rewrite("r", lambda x: torch.relu(x)), "must return"),
+    "one side only": (lambda: Rewrite("r", torch.relu, variables=("x",)), "must return"),
     "sides of different lengths": (
         lambda: Rewrite("r", lambda x: ((torch.relu(x), -x), (torch.relu(x),))),
         "2 left sides and 1 right",
@@ -113,7 +112,7 @@ def test_a_malformed_rule_is_refused_by_name(what: str) -> None:
 def test_two_rules_of_one_name_are_refused_by_the_search() -> None:
     rule = Rewrite("twice", lambda x: (torch.relu(torch.relu(x)), torch.relu(x)))
     encoding = encoded(rule, Sampler(rule).take(1, 50)[0])
-    with pytest.raises(ValueError, match="'twice'.*unique"):
+    with pytest.raises(ValueError, match=r"'twice'.*unique"):
         saturate(encoding, [rule, rule], Limits())
 
 
@@ -193,7 +192,7 @@ def test_a_fact_that_is_not_known_keeps_a_rule_from_firing(fact: Any) -> None:
     assert record.rules[0].admitted == 0
 
 
-# Wrong rules: each must be caught by the test that the shipped ones pass, and the sound ones must not.
+# Wrong rules must be caught by the test that the shipped ones pass, right ones must pass it.
 CPU = torch.device("cpu")
 
 
@@ -223,7 +222,9 @@ UNSOUND = (
     Rewrite("product-transpose", lambda a, b: ((a @ b).mT, a.mT @ b.mT), numerics=ROUNDING),
     Rewrite("product-commute", lambda a, b: (a @ b, b @ a), numerics=ROUNDING),
     Rewrite("product-distribute", lambda x, a, b: (x @ (a * b), (x @ a) * b), numerics=ROUNDING),
-    Rewrite("permute-order", lambda x, p, q: (permute(permute(x, p), q), permute(x, compose(q, p)))),
+    Rewrite(
+        "permute-order", lambda x, p, q: (permute(permute(x, p), q), permute(x, compose(q, p)))
+    ),
     Rewrite("permute-as-reshape", lambda x: (x.mT, reshape(x, x.mT.shape))),
     Rewrite("softmax-dim", lambda x: (softmax(x, -1), softmax(x, -2)), numerics=ROUNDING),
     Rewrite("softmax-scale", lambda x: (softmax(x * 2.0, -1), softmax(x, -1)), numerics=RELAXED),
@@ -232,36 +233,82 @@ UNSOUND = (
     Rewrite("maximum-zero", lambda x: (torch.maximum(x, -x), torch.abs(x)), when=real),
     Rewrite("sqrt-square", lambda x: (torch.sqrt(x * x), x), numerics=ROUNDING),
     Rewrite("cast-narrow", lambda x: (to(to(x, torch.bfloat16), torch.float32), x)),
-    Rewrite("sum-keepdim", lambda x: (reduction(SUM, x, (-1,), True), reduction(SUM, x, (-2,), True)), numerics=ROUNDING),
-    Rewrite("amax-of-product", lambda x: (reduction(AMAX, x * -1, (-1,), False), reduction(AMAX, x, (-1,), False) * -1), numerics=RELAXED),
+    Rewrite(
+        "sum-dim",
+        lambda x: (reduction(SUM, x, (-1,), False), reduction(SUM, x, (-2,), False)),
+        numerics=ROUNDING,
+    ),
+    Rewrite(
+        "amax-of-product",
+        lambda x: (reduction(AMAX, x * -1, (-1,), False), reduction(AMAX, x, (-1,), False) * -1),
+        numerics=RELAXED,
+    ),
     Rewrite("slice-shift", lambda x, d, s, e: (slice_(x, d, s, e, 1), slice_(x, d, 0, e - s, 1))),
     Rewrite("cat-swapped", lambda x, y: (cat([x, y], -1), cat([y, x], -1))),
     Rewrite("where-swapped", lambda c, x, y: (torch.where(c, x, y), torch.where(c, y, x))),
     Rewrite("any-function-is-odd", lambda f, x: (f(-x), -f(x)), numerics=RELAXED),
-    Rewrite("any-function-distributes", lambda f, x, y: (f(x, y) * 2, f(x * 2, y * 2)), numerics=ROUNDING),
+    Rewrite(
+        "any-function-distributes",
+        lambda f, x, y: (f(x, y) * 2, f(x * 2, y * 2)),
+        numerics=ROUNDING,
+    ),
     Rewrite("number-product", lambda x, a, b: (x * a + x * b, x * (a * b)), numerics=ROUNDING),
     Rewrite("second-output", lambda x, y: ((x + y, x - y), (y + x, y - x)), numerics=ROUNDING),
-    Rewrite("convolution-groups", lambda x, a, b, s, p, d, o, g: (
-        (convolution(x, a, s, p, d, False, o, g), convolution(x, b, s, p, d, False, o, g)),
-        (
-            slice_(convolution(x, cat([a, b], -4), s, p, d, False, o, g), -3, 0, a.shape[0], 1),
-            slice_(convolution(x, cat([a, b], -4), s, p, d, False, o, g), -3, a.shape[0], a.shape[0] + b.shape[0], 1),
+    Rewrite(
+        "convolution-groups",
+        lambda x, a, b, s, p, d, o, g: (
+            (convolution(x, a, s, p, d, False, o, g), convolution(x, b, s, p, d, False, o, g)),
+            (
+                slice_(convolution(x, cat([a, b], -4), s, p, d, False, o, g), -3, 0, a.shape[0], 1),
+                slice_(
+                    convolution(x, cat([a, b], -4), s, p, d, False, o, g),
+                    -3,
+                    a.shape[0],
+                    a.shape[0] + b.shape[0],
+                    1,
+                ),
+            ),
         ),
-    ), numerics=ROUNDING),
-    Rewrite("norm-scale", lambda x, n, e: (layer_norm(x * 3.0, n, e), layer_norm(x, n, e)), numerics=ROUNDING),
-)  # fmt: skip
+        numerics=ROUNDING,
+    ),
+    Rewrite(
+        "norm-scale",
+        lambda x, n, e: (layer_norm(x * 3.0, n, e), layer_norm(x, n, e)),
+        numerics=ROUNDING,
+    ),
+)
 SOUND = (
     Rewrite("zero-product-finite", lambda x: (x * 0, filled(x, 0)), when=real, numerics=RELAXED),
-    Rewrite("neg-neg", lambda x: (-(-x), x)),
+    Rewrite("neg-neg", lambda x: (torch.neg(torch.neg(x)), x)),
     Rewrite("add-commute", lambda x, y: (x + y, y + x)),
     Rewrite("sub-as-add", lambda x, y: (x - y, x + (-y)), when=lambda y: y.dtype is not torch.bool),
-    Rewrite("product-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)), when=lambda b: b.ndim == 2, numerics=ROUNDING),
-    Rewrite("slice-of-relu", lambda x, d, s, e, k: (slice_(torch.relu(x), d, s, e, k), torch.relu(slice_(x, d, s, e, k)))),
+    Rewrite(
+        "product-associate",
+        lambda a, b, c: ((a @ b) @ c, a @ (b @ c)),
+        when=lambda b: b.ndim == 2,
+        numerics=ROUNDING,
+    ),
+    Rewrite(
+        "slice-of-relu",
+        lambda x, d, s, e, k: (
+            slice_(torch.relu(x), d, s, e, k),
+            torch.relu(slice_(x, d, s, e, k)),
+        ),
+    ),
     Rewrite("cast-widen", lambda x: (to(to(x, torch.float64), torch.float32), x)),
-    Rewrite("add-numbers", lambda x, a, b: ((x + a) + b, x + (a + b)), when=lambda a, b: a.ndim + b.ndim == 0, numerics=ROUNDING),
-    Rewrite("norm-shift", lambda x, n, e: (layer_norm(x + 3.0, n, e), layer_norm(x, n, e)), numerics=ROUNDING),
-    Rewrite("log-softmax", lambda x, d: (torch.log(softmax(x, d)), log_softmax(x, d)), numerics=RELAXED),
-)  # fmt: skip
+    Rewrite(
+        "add-numbers",
+        lambda x, a, b: ((x + a) + b, x + (a + b)),
+        when=lambda a, b: a.ndim + b.ndim == 0,
+        numerics=ROUNDING,
+    ),
+    Rewrite(
+        "norm-shift",
+        lambda x, n, e: (layer_norm(x + 3.0, n, e), layer_norm(x, n, e)),
+        numerics=ROUNDING,
+    ),
+    Rewrite("softmax-shift", lambda x, d: (softmax(x + 1.0, d), softmax(x, d)), numerics=ROUNDING),
+)
 
 
 @pytest.mark.parametrize("rule", UNSOUND, ids=lambda rule: rule.name)

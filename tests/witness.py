@@ -16,14 +16,16 @@ from eqsat.saturate import Limits, RuleCount, saturate
 
 
 def encoded(rule: Rewrite, sample: Sample) -> Encoding:
-    """The left side of a rule, its tensor variables leaves; those that must be in order come first."""
+    """The left side of a rule, its tensor variables leaves, those in a fact first."""
     texts = Texts()
     oracle = Oracle(texts)
     rows: list[Row] = []
     metas: dict[int, str] = {}
     known: dict[tuple[Any, ...], int] = {}
 
-    def insert(symbol: Symbol, children: tuple[int, ...], attributes: tuple[str, ...], meta: str) -> int:
+    def insert(
+        symbol: Symbol, children: tuple[int, ...], attributes: tuple[str, ...], meta: str
+    ) -> int:
         handle = known.setdefault((symbol, children, attributes), len(rows))
         if handle == len(rows):
             rows.append(Row(handle, symbol, children, attributes))
@@ -47,8 +49,18 @@ def encoded(rule: Rewrite, sample: Sample) -> Encoding:
     leaves = {name: handle for name, handle in handles.items() if rows[handle].symbol == LEAF}
     roots = [run(side, sample.values, handles, apply, oracle) for side in rule.left]
     return Encoding(
-        Graph(), texts, oracle, tuple(rows), metas,
-        handles={}, leaves={}, effects=(), outputs=(), roots=tuple(roots), reads={}, origins={},
+        Graph(),
+        texts,
+        oracle,
+        tuple(rows),
+        metas,
+        handles={},
+        leaves={},
+        effects=(),
+        outputs=(),
+        roots=tuple(roots),
+        reads={},
+        origins={},
         constant=tuple(h for n, h in leaves.items() if facts.get(n) == "constant"),
         finite=tuple(h for n, h in leaves.items() if facts.get(n) == "finite"),
     )
