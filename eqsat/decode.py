@@ -117,7 +117,7 @@ class _Decoder:
             return self._leaf(cls)
         given = self.spelled.get((symbol, s.children[k], s.attributes[k]))
         if given is not None:
-            node = self._as_given(given, s.children[k])
+            node = self._as_given(given, self._readable(s.children[k]))
             if node is not None:
                 return node
         attributes = [self.encoding.texts.value(a) for a in s.attributes[k]]
@@ -147,7 +147,16 @@ class _Decoder:
             self.copies[node] = copy
         return self.copies[node]
 
-    def _as_given(self, given: Node, children: tuple[int, ...]) -> Node | None:
+    def _readable(self, children: tuple[int, ...]) -> set[int]:
+        """These classes, and those that the given program makes them of, where the choice does too.
+
+        A given call can stand for two e-nodes: `select` is a reshaped slice, `stack` a cat of reshapes.
+        """
+        within = [c for c in children if self.choice[c] == self.problem.given[c]]
+        nested = (self.snapshot.children[self.problem.enodes[self.choice[c]]] for c in within)
+        return {*children, *(c for parts in nested for c in parts if c in self.values)}
+
+    def _as_given(self, given: Node, children: set[int]) -> Node | None:
         """The given call on the new operands; None where it read other values, or torch refuses it now."""
 
         class Unknown(Exception):

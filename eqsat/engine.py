@@ -15,6 +15,7 @@ from typing import Any
 
 from egglog.bindings import EGraph
 
+from eqsat.meta import INVALID
 from eqsat.operators import OPERATORS
 
 _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
@@ -118,7 +119,7 @@ class Engine:
         self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._symbols: dict[str, Symbol] = {}
-        self._callbacks: dict[str, Callable[..., Any]] = {}
+        self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
         self._answers: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._on_iteration: Callable[[int], bool] = lambda size: False
         self.command(
@@ -196,8 +197,10 @@ class Engine:
         keys = " ".join([*ms, *attrs])
         columns = " ".join(["String"] * (symbol.children + symbol.attributes))
         answer = self.call(f"meta {name}", [*ms, *attrs])
-        self._callbacks[f"meta {name}"] = lambda *texts: self._oracle(
-            symbol, texts[: symbol.children], texts[symbol.children :]
+        self.callback(
+            f"meta {name}",
+            lambda *texts: self._oracle(symbol, texts[: symbol.children], texts[symbol.children :]),
+            INVALID,
         )
         return [
             *texts,
@@ -213,14 +216,22 @@ class Engine:
         arguments = " ".join(f"(py-from-string {v})" for v in (quote(self._name), quote(key), *variables))
         return f"(py-to-{kind} (py-call {_reference(_dispatch)} {arguments}))"
 
-    def callback(self, key: str, function: Callable[..., Any]) -> None:
-        """Let rules call `function` by the name `key`; answers are remembered."""
-        self._callbacks[key] = function
+    def callback(self, key: str, function: Callable[..., Any], failed: Any) -> None:
+        """Let rules call `function` by the name `key`; answers are remembered, `failed` where it raises.
+
+        An exception would end the run and leave the e-graph dead.
+        """
+        self._callbacks[key] = function, failed
 
     def answer(self, key: str, texts: tuple[str, ...]) -> Any:
         """The (remembered) answer of a callback."""
         if (key, texts) not in self._answers:
-            self._answers[key, texts] = self._callbacks[key](*texts)
+            function, failed = self._callbacks[key]
+            try:
+                answer = function(*texts)
+            except Exception:  # noqa: BLE001 - a user's rule may raise anything: then it does not match
+                answer = failed
+            self._answers[key, texts] = answer
         return self._answers[key, texts]
 
     def insert(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -72,7 +72,7 @@ class Oracle:
         return Scalar(value)
 
     @contextlib.contextmanager
-    def decided(self, values: Sequence[Any], mode: FakeTensorMode | None = None) -> Iterator[None]:
+    def decided(self, values: Sequence[Any], mode: FakeTensorMode | None = None) -> Generator[None]:
         """A context in which a question about a symbolic dimension is an error unless it is decided.
 
         Runs in `mode`, or where a value is symbolic in a fake mode of its own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,7 +315,7 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def __call__(self, step: str) -> Iterator[None]:
+    def __call__(self, step: str) -> Generator[None]:
         start = time.perf_counter()
         try:
             yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -114,7 +114,7 @@ def _filled(encoding: Encoding, rules: Sequence[Rewrite]) -> Engine:
     engine = Engine(encoding.oracle)
     needed = dict.fromkeys((*encoding.symbols, NUMBER, *(s for r in rules for s in symbols_of(r))))
     symbolic = any("<" in text for text in encoding.metas.values())
-    engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes))
+    engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_finite_rules(list(needed), engine, texts.value))
     engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite)
@@ -140,8 +140,8 @@ def _finite_rules(
             return True
         return cast.name == "to" and cast.parameters[0].itemsize >= max(source.dtype.itemsize, 4)
 
-    engine.callback("finite number", finite_number)
-    engine.callback("finite function", widening)
+    engine.callback("finite number", finite_number, False)
+    engine.callback("finite function", widening, False)
     for symbol in symbols:
         xs = [f"x{i}" for i in range(symbol.children)]
         attrs = [f"a{i}" for i in range(symbol.attributes)]
@@ -166,8 +166,8 @@ def _finite_rules(
 def _counts(
     rules: Sequence[Rewrite],
     snapshot: Snapshot,
-    matches: dict[str, int] | Any,
-    seconds: dict[str, float] | Any,
+    matches: Mapping[str, int],
+    seconds: Mapping[str, float],
 ) -> tuple[RuleCount, ...]:
     admitted = [0] * len(rules)
     refused = [0] * len(rules)
@@ -228,7 +228,7 @@ class _Watch:
 
 
 @contextmanager
-def _interruptible(watch: _Watch) -> Iterator[None]:
+def _interruptible(watch: _Watch) -> Generator[None]:
     """Let Ctrl-C end the search gently: egglog would answer it only after the whole run."""
     if threading.current_thread() is not threading.main_thread():
         yield

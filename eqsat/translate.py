@@ -113,15 +113,13 @@ class _Translation:
         names = list(dict.fromkeys(v.name for v in _variables(attr)))
 
         def compute(*texts: str) -> str:
-            try:
-                environment = self._environment(names, texts)
-                return self.oracle.texts.text(evaluate(attr, environment, self.oracle))
-            except Exception:  # a user's function that fails makes an e-node that is never admitted
-                return INVALID
+            environment = self._environment(names, texts)
+            return self.oracle.texts.text(evaluate(attr, environment, self.oracle))
 
         return self._call(names, compute, "string", [])
 
     def _condition(self) -> str:
+        """The query that `when` holds and that computed attributes of the left side are as they must be."""
         when, oracle, checks = self.rewrite.when, self.oracle, tuple(self.checks)
         wanted = self.rewrite.predicate_variables()
         names = list(wanted)
@@ -130,15 +128,12 @@ class _Translation:
         names = list(dict.fromkeys(names))
 
         def holds(*texts: str) -> bool:
-            try:
-                environment = self._environment(names, texts)
-                for (_, attr), actual in zip(checks, texts[len(names) :], strict=True):
-                    if oracle.texts.text(evaluate(attr, environment, oracle)) != actual:
-                        return False
-                with oracle.decided(list(environment.values())):
-                    return when is None or bool(when(*(environment[name] for name in wanted)))
-            except Exception:  # a condition that cannot be decided does not hold
-                return False
+            environment = self._environment(names, texts)
+            for (_, attr), actual in zip(checks, texts[len(names) :], strict=True):
+                if oracle.texts.text(evaluate(attr, environment, oracle)) != actual:
+                    return False
+            with oracle.decided(list(environment.values())):
+                return when is None or bool(when(*(environment[name] for name in wanted)))
 
         return self._call(names, holds, "bool", [fresh for fresh, _ in checks])
 
@@ -147,7 +142,8 @@ class _Translation:
     ) -> str:
         key = f"{self.rewrite.name} {self.calls}"
         self.calls += 1
-        self.engine.callback(key, function)
+        # What cannot be computed makes an e-node that is never admitted; what cannot be decided fails.
+        self.engine.callback(key, function, INVALID if kind == "string" else False)
         kinds = self.rewrite.kinds
         variables = [f"meta_{n}" if kinds[n] == "tensor" else self._v(n) for n in names]
         return self.engine.call(key, [*variables, *extra], kind)
