@@ -17,7 +17,7 @@ from eqsat.spelling import val
 
 @dataclass(frozen=True)
 class Output:
-    """One returned value: `base` is encoded; the `views` (nodes of the given graph) lead from it."""
+    """One returned value: `base` is encoded; `views` (nodes of the given graph) lead from it."""
 
     value: Any  # what the given graph returns: a node, or a constant
     base: Node | None
@@ -48,7 +48,7 @@ def trace_outputs(output: Node) -> Sequence[Output]:
 
 def view_chain(node: Node) -> list[Node]:
     """The nodes from the one that owns the storage to `node`, each a view of the one before."""
-    chain = [node]
+    chain: list[Any] = [node]
     while True:
         top = chain[-1]
         parent, index = top, None
@@ -95,6 +95,4 @@ def _strided(node: Node) -> bool:
 
 
 def _like(value: Tensor) -> Tensor:
-    return torch.empty_strided(
-        value.shape, value.stride(), dtype=value.dtype, device=value.device
-    )
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)

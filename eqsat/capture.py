@@ -19,6 +19,7 @@ from eqsat.check import check
 from eqsat.example import dynamic_shapes_of, example_of_graph, example_of_program
 from eqsat.observe import first_line, untouched_generators
 from eqsat.rebuild import drop_in
+from eqsat.storage import PLAIN
 from eqsat.writes import is_custom, nodes, writes
 
 # Regions that run_decompositions dissolves, and a kernel call that writes.
@@ -202,3 +203,21 @@ def _is_effect(target: OpOverload) -> bool:
     if has_effects(target):
         return True
     return is_custom(target) and (target._schema.is_mutable or not target._schema.returns)
+
+
+def constants_of(program: ExportedProgram) -> dict[str, Tensor]:
+    """The tensors that never change, by placeholder: parameters, buffers and constants not written to."""
+    signature = program.graph_signature
+    held: dict[str, Any] = {**program.state_dict, **program.constants}
+    written = {spec.target for spec in signature.output_specs}  # mutations name what they write
+    sources = (
+        signature.inputs_to_parameters,
+        signature.inputs_to_buffers,
+        signature.inputs_to_lifted_tensor_constants,
+    )
+    return {
+        name: held[target]
+        for source in sources
+        for name, target in source.items()
+        if target not in written and type(held[target]) in PLAIN
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from eqsat.alias import Output
 from eqsat.emit import Emitter
 from eqsat.encode import Encoding
 from eqsat.engine import Snapshot
-
 from eqsat.meta import EFFECT, Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -36,7 +37,8 @@ def effect(node: Node) -> str | None:
 
 def _makes_symbol(node: Node) -> bool:
     """Whether the size of a result is only known once it is computed."""
-    made = free_unbacked_symbols(node.meta.get("val"))
+    value: Any = node.meta.get("val")
+    made = free_unbacked_symbols(value)
     return bool(made) and not made <= free_unbacked_symbols([val(n) for n in node.all_input_nodes])
 
 

@@ -157,7 +157,10 @@ class Emitter:
         return self.call(aten.expand.default, self.restride(node, thin), tuple(like.shape))
 
 
-_FORMATS = {(0, 2, 3, 1): torch.channels_last, (0, 2, 3, 4, 1): torch.channels_last_3d}
+_FORMATS: dict[tuple[int, ...], torch.memory_format] = {
+    (0, 2, 3, 1): torch.channels_last,
+    (0, 2, 3, 4, 1): torch.channels_last_3d,
+}
 
 
 def _hint(size: Any) -> int:

@@ -144,6 +144,13 @@ class Engine:
             ' (!= m "invalid")) ((union a b)) :ruleset analysis)',
         )
 
+    def close(self) -> None:
+        """Free the e-graph now, in the thread it belongs to; it cannot be used any more."""
+        self._callbacks.clear()
+        self._on_iteration = lambda size: True
+        self._folder.cleanup()
+        del self._egraph
+
     def command(self, *texts: str) -> None:
         """Run egglog commands, one a text (a text that holds many is slow to parse)."""
         for text in texts:
@@ -189,7 +196,7 @@ class Engine:
         if symbol.operator == "full":
             texts.append(f"(rule ({head}) ((given e)) :ruleset analysis)")
         if symbol.operator == "binary":
-            changed = f"{head} (given x0) (constant e)"
+            changed = f'(= e ({name} x0 x1 "add")) (given x0) (constant e)'
             texts.append(f"(rule ({changed}) ((given e)) :ruleset analysis)")
         if symbol.operator not in OPERATORS and symbol != NUMBER:
             return texts

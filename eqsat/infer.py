@@ -114,6 +114,12 @@ def _canonical(name: str, metas: Sequence[Any], attributes: Sequence[Any]) -> bo
         return isinstance(attributes[0], Function) and all(
             -metas[0].ndim <= d < 0 for d in dims
         ) and list(dims) == sorted(set(dims))
+    if name in ("matmul", "affine", "convolution"):  # the meta device multiplies what no other does
+        return len({m.dtype for m in metas}) == 1
+    if name == "attention":
+        return {m.dtype for m in metas[3:]} <= {metas[0].dtype, torch.bool} and (
+            len({m.dtype for m in metas[:3]}) == 1
+        )
     if name == "permute":
         return sorted(attributes[0]) == list(range(metas[0].ndim))
     return True

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
 import rewrites
-from eqsat.capture import Captured, capture
+from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
 from eqsat.cost.device import Device, load
 from eqsat.decode import decode
@@ -30,7 +30,6 @@ from eqsat.rebuild import drop_in, rebuild
 from eqsat.report import Extraction, Report
 from eqsat.rewrite import NAMES, Rewrite
 from eqsat.saturate import IterationSize, Limits, Saturation, saturate
-from eqsat.storage import PLAIN
 from extract import EXTRACTORS, Extract, Selection, judge
 
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
@@ -136,6 +135,9 @@ class _Settings:
         else:
             name, function = getattr(extractor, "__name__", "custom"), extractor
         chosen = rewrites.DEFAULT if rules is None else tuple(rules)
+        names = [rule.name for rule in chosen]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two rules are named {min(repeated)!r}: names must be unique")
         allowed = tuple(r for r in chosen if r.numerics <= NAMES[numerics])
         profile = load(device) if isinstance(device, str) else device
         return _Settings(
@@ -162,7 +164,7 @@ def _search(
 ) -> _Candidate:
     """Encode, saturate, extract and decode."""
     graph = captured.program.graph
-    constants = _constants(captured.program)
+    constants = constants_of(captured.program)
     with clock("encode"):
         encoding = encode(graph, constants)
     with clock("saturate"):
@@ -210,24 +212,6 @@ def _decoded(
     if budget is None:
         return graph, Folding({}, 0)
     return graph, fold(graph, constants, mode, budget)
-
-
-def _constants(program: ExportedProgram) -> dict[str, Tensor]:
-    """The tensors that never change, by placeholder: parameters, buffers and constants not written to."""
-    signature = program.graph_signature
-    held: dict[str, Any] = {**program.state_dict, **program.constants}
-    written = set(signature.buffers_to_mutate.values())
-    sources = (
-        signature.inputs_to_parameters,
-        signature.inputs_to_buffers,
-        signature.inputs_to_lifted_tensor_constants,
-    )
-    return {
-        name: held[target]
-        for source in sources
-        for name, target in source.items()
-        if target not in written and type(held[target]) in PLAIN
-    }
 
 
 def _fake_mode(graph: Graph) -> FakeTensorMode:

@@ -65,7 +65,10 @@ def ordered(*variables: str) -> Fact:
 
 
 def given(*variables: str) -> Fact:
-    """The values stand in the given program, or are fills: what rules made from them does not match."""
+    """The values stand in the given program, or are fills or constant sums of such.
+
+    What rules cut out of them, or set side by side, does not match.
+    """
     return Fact("given", variables)
 
 

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -93,25 +93,25 @@ def saturate(
     names = [rule.name for rule in rules]
     if repeated := {n for n in names if names.count(n) > 1}:
         raise ValueError(f"two rules are named {min(repeated)!r}: names must be unique")
-    engine = _filled(encoding, rules)
-    watch = _Watch(limits, progress)
-    if rules:
-        with _interruptible(watch):
-            stats = engine.run(limits.iterations, limits.matches, watch)
-        matches, seconds = stats.matches, stats.seconds
-    else:
-        engine.command("(run-schedule (saturate (run analysis)))")
-        matches, seconds = {}, {}
-    snapshot = engine.snapshot()
+    with closing(Engine(encoding.oracle)) as engine:
+        _fill(engine, encoding, rules)
+        watch = _Watch(limits, progress)
+        if rules:
+            with _interruptible(watch):
+                stats = engine.run(limits.iterations, limits.matches, watch)
+            matches, seconds = stats.matches, stats.seconds
+        else:
+            engine.command("(run-schedule (saturate (run analysis)))")
+            matches, seconds = {}, {}
+        snapshot = engine.snapshot()
     counts = _counts(rules, snapshot, matches, seconds)
     return snapshot, Saturation(
         watch.reason(), tuple(watch.sizes), counts, len(snapshot.symbols), len(snapshot.metas)
     )
 
 
-def _filled(encoding: Encoding, rules: Sequence[Rewrite]) -> Engine:
+def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     texts = encoding.texts
-    engine = Engine(encoding.oracle)
     needed = dict.fromkeys((*encoding.symbols, NUMBER, *(s for r in rules for s in symbols_of(r))))
     symbolic = any("<" in text for text in encoding.metas.values())
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
@@ -120,7 +120,6 @@ def _filled(encoding: Encoding, rules: Sequence[Rewrite]) -> Engine:
     engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite)
     for index, rule in enumerate(rules):
         engine.command(translate(rule, index, engine, encoding.oracle))
-    return engine
 
 
 def _finite_rules(

@@ -13,7 +13,7 @@ VECTOR = 16  # torch's CPU kernel without a mask loses NaN in rows shorter than 
 
 def heads(q: Any, kt: Any, v: Any) -> bool:
     """Whether the operands are matrices of one batch, of rank 2 to 4: what fused kernels take."""
-    return q.ndim == kt.ndim == v.ndim in (2, 3, 4) and q.shape[:-2] == kt.shape[:-2] == v.shape[:-2]
+    return q.ndim == kt.ndim == v.ndim in (2, 3, 4) and q.shape[:-2] == kt.shape[:-2] == v.shape[:-2] and kt.shape[-1] == v.shape[-2]
 
 
 def unmasked(q: Any, kt: Any, v: Any) -> bool:
@@ -22,8 +22,9 @@ def unmasked(q: Any, kt: Any, v: Any) -> bool:
 
 
 def masked(q: Any, kt: Any, v: Any, m: Any) -> bool:
-    """Whether `m` can be a mask that is added to the scores."""
-    return heads(q, kt, v) and m.dtype == q.dtype and m.ndim > 0
+    """Whether `m` can be a mask that is added to the scores, and broadcasts to them."""
+    sizes = zip(reversed(m.shape), (kt.shape[-1], *reversed(q.shape[:-1])), strict=False)
+    return heads(q, kt, v) and m.dtype == q.dtype and 0 < m.ndim <= q.ndim and all(n in (1, size) for n, size in sizes)
 
 
 def positive(s: Any) -> bool:
@@ -65,6 +66,7 @@ ATTENTION = (
     Rewrite("softmax-upcast",               lambda x, f, g:           (f(softmax(g(x), -1)),                      softmax(x, -1)),                                       when=lambda f, g, x: casts(f, g, x), numerics=ROUNDING),
     Rewrite("softmax-masks",                lambda x, m, n:           (softmax((x + m) + n, -1),                  softmax(x + (m + n), -1)),                             numerics=ROUNDING, facts=MASKS),
     Rewrite("softmax-from-parts",           lambda x, d:              (torch.exp(x) / reduction(SUM, torch.exp(x), d, True), softmax(x, d[0])),                          when=lambda d: len(d) == 1, numerics=ROUNDING),
+    Rewrite("softmax-late",                 lambda x, v:              ((torch.exp(x) @ v) / reduction(SUM, torch.exp(x), (-1,), True), softmax(x, -1) @ v),                             when=lambda x, v: min(x.ndim, v.ndim) >= 2, numerics=ROUNDING),
     Rewrite("softmax-shift",                lambda x, d:              (softmax(x - reduction(AMAX, x, (d,), True), d), softmax(x, d)),                                    numerics=ROUNDING),
     Rewrite("attention-scale-query",        lambda q, k, v, s, c, a, g:    (attention(q * s, k, v, c, a, g),      attention(q, k, v, c, a * s.value, g)),                when=positive, numerics=ROUNDING),
     Rewrite("attention-scale-key",          lambda q, k, v, s, c, a, g:    (attention(q, k * s, v, c, a, g),      attention(q, k, v, c, a * s.value, g)),                when=positive, numerics=ROUNDING),

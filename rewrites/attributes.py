@@ -13,25 +13,25 @@ from eqsat.functions import Function
 # arithmetic that IEEE 754 rounds correctly. The others may differ between the elements of one tensor, in the last
 # place (gelu, sigmoid, pow) or in the sign of a zero (maximum), so moving a view across them moves rounding.
 STEADY = frozenset(
-    "abs neg relu sqrt reciprocal floor ceil round trunc sign isnan isinf logical_not bitwise_not hardtanh clamp to "
-    "add sub mul div eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor logical_and logical_or "
-    "where".split()
+    ("abs", "neg", "relu", "sqrt", "reciprocal", "floor", "ceil", "round", "trunc", "sign", "isnan", "isinf")
+    + ("logical_not", "bitwise_not", "hardtanh", "clamp", "to", "add", "sub", "mul", "div", "where")
+    + ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or")
 )
 
 
-def steady(function: Function) -> bool:
+def steady(f: Function) -> bool:
     """Whether a pointwise function gives an element the same bits wherever the element lies."""
-    return function.name in STEADY
+    return f.name in STEADY
 
 
-def unsteady(function: Function) -> bool:
+def unsteady(f: Function) -> bool:
     """Whether the last bits of a pointwise function depend on where an element lies."""
-    return not steady(function)
+    return not steady(f)
 
 
-def spans(x: Any, dim: int) -> bool:
-    """Whether the value has a dim of more than one element there, so that it is not broadcast along it."""
-    return x.ndim >= -dim and x.shape[dim] != 1
+def spans(x: Any, d: int) -> bool:
+    """Whether the value has a dim `d` of more than one element, so that it is not broadcast along it."""
+    return x.ndim >= -d and x.shape[d] != 1
 
 
 def shared_tail(shape: tuple[Any, ...], size: tuple[Any, ...]) -> int:
@@ -43,11 +43,6 @@ def shared_tail(shape: tuple[Any, ...], size: tuple[Any, ...]) -> int:
 def additive(f: Function) -> bool:
     """Whether a linear map distributes over the function of two terms."""
     return f.name in ("add", "sub")
-
-
-def scaling(f: Function) -> bool:
-    """Whether the function of a tensor and a scale is linear in the tensor."""
-    return f.name in ("mul", "div")
 
 
 @dataclass(frozen=True)

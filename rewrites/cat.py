@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from eqsat.functions import Function
@@ -64,7 +65,7 @@ def _tiles(n: int) -> Rewrite:
     """Neighbouring slices put together."""
 
     def rule(x: Any, d: Any, *at: Any) -> Any:
-        parts = (slice_(x, d, a, b, 1) for a, b in zip(at, at[1:], strict=False))
+        parts = (slice_(x, d, a, b, 1) for a, b in pairwise(at))
         return cat(*parts, d), slice_(x, d, at[0], at[-1], 1)
 
     return Rewrite(f"cat-tiles-{n}", rule, variables=("x", "d", *(f"s{i}" for i in range(n + 1))))
@@ -103,8 +104,8 @@ def _pointwise(n: int, suffix: str, chosen: Callable[[Function], bool], numerics
 
     one, both = ("f", "d", *x), ("f", "d", *x, *y)
     return (
-        Rewrite(f"cat-unary-{n}{suffix}",       backwards(unary),  when=lambda f: chosen(f),                              numerics=numerics, variables=one),
-        Rewrite(f"unary-cat-{n}{suffix}",       unary,             when=lambda f: chosen(f),                              numerics=numerics, variables=one),
+        Rewrite(f"cat-unary-{n}{suffix}",       backwards(unary),  when=chosen,                                            numerics=numerics, variables=one),
+        Rewrite(f"unary-cat-{n}{suffix}",       unary,             when=chosen,                                            numerics=numerics, variables=one),
         Rewrite(f"cat-binary-{n}{suffix}",      backwards(binary), when=Condition(both, aligned),                         numerics=numerics, variables=both),
         Rewrite(f"binary-cat-{n}{suffix}",      binary,            when=Condition(both, aligned),                         numerics=numerics, variables=both),
         Rewrite(f"cat-binary-with-{n}{suffix}", backwards(shared), when=lambda f, a, d: chosen(f) and not spans(a, d),    numerics=numerics, variables=("f", "d", "a", *x)),

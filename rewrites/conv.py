@@ -4,9 +4,19 @@ from typing import Any
 
 import torch
 
-from eqsat.operators import MEAN, adaptive_avg_pool2d, avg_pool2d, batch_norm, convolution, reduction, reshape, upsample_bilinear2d, upsample_nearest2d
+from eqsat.operators import (
+    MEAN,
+    adaptive_avg_pool2d,
+    avg_pool2d,
+    batch_norm,
+    convolution,
+    reduction,
+    reshape,
+    upsample_bilinear2d,
+    upsample_nearest2d,
+)
 from eqsat.rewrite import ROUNDING, Rewrite, attribute, constant
-from rewrites.attributes import additive, scaling
+from rewrites.attributes import additive
 
 
 @attribute
@@ -21,8 +31,8 @@ def by_channel(w: Any, s: Any) -> bool:
 
 
 def placewise(w: Any, a: Any, b: Any, t: Any) -> bool:
-    """Whether a convolution of stride `a` and padding `b` maps the channels of each place by themselves."""
-    return not t and set(w.shape[2:]) == set(a) == {1} and set(b) == {0}
+    """Whether a convolution of stride `a` and padding `b` maps the real channels of each place by themselves."""
+    return w.dtype.is_floating_point and not t and set(w.shape[2:]) == set(a) == {1} and set(b) == {0}
 
 
 def mean_weights(b: Any, h: Any, d: Any) -> bool:
@@ -30,9 +40,9 @@ def mean_weights(b: Any, h: Any, d: Any) -> bool:
     return d is None and (set(b) == {0} or not h)
 
 
-def scaled(w: Any, s: Any, f: Any) -> Any:
+def scaled(w: Any, s: Any) -> Any:
     """The convolution weight `w` with its output channels scaled by `s`."""
-    return f(w, reshape(s, channels(w.shape[0], w.ndim)))
+    return w * reshape(s, channels(w.shape[0], w.ndim))
 
 
 def vector(w: Any, s: Any) -> Any:
@@ -57,12 +67,12 @@ CONV = (
     Rewrite("convolution-split",         lambda x, w, p, a, b, c, t, o, g:       (convolution(x, w, p, a, b, c, t, o, g),             convolution(x, w, a, b, c, t, o, g) + beside(x, p)),        numerics=ROUNDING),
     Rewrite("convolution-join",          lambda x, w, s, a, b, c, o, g:          (convolution(x, w, a, b, c, False, o, g) + s,        convolution(x, w, vector(w, s), a, b, c, False, o, g)),     when=by_channel, numerics=ROUNDING),
     Rewrite("convolution-shift",         lambda x, w, p, s, a, b, c, o, g:       (convolution(x, w, p, a, b, c, False, o, g) + s,     convolution(x, w, p + vector(w, s), a, b, c, False, o, g)), when=by_channel, numerics=ROUNDING),
-    Rewrite("convolution-scale",         lambda x, w, s, a, b, c, o, g, f:       (f(convolution(x, w, a, b, c, False, o, g), s),      convolution(x, scaled(w, s, f), a, b, c, False, o, g)),     when=lambda w, s, f: scaling(f) and by_channel(w, s), numerics=ROUNDING, facts=(constant("w", "s"),)),
-    Rewrite("convolution-bias-scale",    lambda x, w, p, s, a, b, c, o, g, f:    (f(convolution(x, w, p, a, b, c, False, o, g), s),   convolution(x, scaled(w, s, f), f(p, vector(w, s)), a, b, c, False, o, g)), when=lambda w, s, f: scaling(f) and by_channel(w, s), numerics=ROUNDING, facts=(constant("w", "p", "s"),)),
-    Rewrite("convolution-number",        lambda x, w, s, a, b, c, t, o, g, f:    (f(convolution(x, w, a, b, c, t, o, g), s),          convolution(x, f(w, s), a, b, c, t, o, g)),                 when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "s"),)),
-    Rewrite("convolution-bias-number",   lambda x, w, p, s, a, b, c, t, o, g, f: (f(convolution(x, w, p, a, b, c, t, o, g), s),       convolution(x, f(w, s), f(p, s), a, b, c, t, o, g)),        when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "p", "s"),)),
-    Rewrite("convolution-input",         lambda x, w, s, a, b, c, t, o, g, f:    (convolution(f(x, s), w, a, b, c, t, o, g),          convolution(x, f(w, s), a, b, c, t, o, g)),                 when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "s"),)),
-    Rewrite("convolution-bias-input",    lambda x, w, p, s, a, b, c, t, o, g, f: (convolution(f(x, s), w, p, a, b, c, t, o, g),       convolution(x, f(w, s), p, a, b, c, t, o, g)),              when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("convolution-scale",         lambda x, w, s, a, b, c, o, g:          (convolution(x, w, a, b, c, False, o, g) * s,        convolution(x, scaled(w, s), a, b, c, False, o, g)),        when=by_channel, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("convolution-bias-scale",    lambda x, w, p, s, a, b, c, o, g:       (convolution(x, w, p, a, b, c, False, o, g) * s,     convolution(x, scaled(w, s), p * vector(w, s), a, b, c, False, o, g)), when=by_channel, numerics=ROUNDING, facts=(constant("w", "p", "s"),)),
+    Rewrite("convolution-number",        lambda x, w, s, a, b, c, t, o, g:       (convolution(x, w, a, b, c, t, o, g) * s,            convolution(x, w * s, a, b, c, t, o, g)),                   when=lambda s: s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("convolution-bias-number",   lambda x, w, p, s, a, b, c, t, o, g:    (convolution(x, w, p, a, b, c, t, o, g) * s,         convolution(x, w * s, p * s, a, b, c, t, o, g)),            when=lambda s: s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "p", "s"),)),
+    Rewrite("convolution-input",         lambda x, w, s, a, b, c, t, o, g:       (convolution(x * s, w, a, b, c, t, o, g),            convolution(x, w * s, a, b, c, t, o, g)),                   when=lambda s: s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("convolution-bias-input",    lambda x, w, p, s, a, b, c, t, o, g:    (convolution(x * s, w, p, a, b, c, t, o, g),         convolution(x, w * s, p, a, b, c, t, o, g)),                when=lambda s: s.ndim == 0, numerics=ROUNDING, facts=(constant("w", "s"),)),
     Rewrite("convolution-factor-left",   lambda x, w, v, a, b, c, t, o, g, f:    (f(convolution(x, w, a, b, c, t, o, g), convolution(x, v, a, b, c, t, o, g)), convolution(x, f(w, v), a, b, c, t, o, g)), when=lambda w, v, f: additive(f) and w.shape == v.shape, numerics=ROUNDING),
     Rewrite("convolution-factor-right",  lambda x, y, w, a, b, c, t, o, g, f:    (f(convolution(x, w, a, b, c, t, o, g), convolution(y, w, a, b, c, t, o, g)), convolution(f(x, y), w, a, b, c, t, o, g)), when=lambda x, y, f: additive(f) and x.shape == y.shape, numerics=ROUNDING),
     # A map of channels and a map of places commute; its bias passes where the weights of a place add up to 1.

@@ -13,7 +13,7 @@ from eqsat.meta import Meta, Scalar
 from eqsat.operators import full
 from eqsat.rewrite import ROUNDING, Rewrite, attribute, constant
 
-IDEMPOTENT = frozenset("abs relu floor ceil round trunc sign".split())
+IDEMPOTENT = frozenset(("abs", "relu", "floor", "ceil", "round", "trunc", "sign"))
 
 
 def commutes(f: Function, y: Any) -> bool:
@@ -57,9 +57,14 @@ def power_of_two(a: Any) -> bool:
     return number(a) and a.value != 0 and abs(math.frexp(a.value)[0]) == 0.5
 
 
-def scales(x: Any, *numbers: Any) -> bool:
-    """Whether floating-point `x` can be scaled by the numbers (none of them one) and by their product."""
-    return real(x) and all(number(n) and n.value != 1 for n in numbers) and holds(x, *(n.value for n in numbers), math.prod(n.value for n in numbers))
+def scale(x: Any, a: Any) -> bool:
+    """Whether `a` is a number other than one that scales floating-point `x`."""
+    return real(x) and number(a) and a.value != 1 and holds(x, a.value)
+
+
+def scales(x: Any, a: Any, b: Any) -> bool:
+    """Whether floating-point `x` can be scaled by the two numbers and by their product."""
+    return scale(x, a) and scale(x, b) and holds(x, a.value * b.value)
 
 
 def same_sign(x: Any, a: Any, b: Any) -> bool:
@@ -78,12 +83,12 @@ ELEMENTWISE = (
     Rewrite("binary-commute-zero", lambda f, x, y:          (f(x, y), f(y, x)),                                        when=lambda f, x, y: commutes(f, y) and zeros_differ(f, x), numerics=ROUNDING),
     Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda x, z, t: isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),
     # Identities. x + 0.0 is not x where x is -0.0.
-    Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and (not x.dtype.is_floating_point and is_value(a, 0) or is_value(a, -0.0))),
+    Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),
     Rewrite("sub-zero",            lambda x, a:             (x - a, x),                                                when=lambda a: is_value(a, 0)),
     Rewrite("mul-one",             lambda x, a:             (x * a, x),                                                when=lambda a: is_value(a, 1)),
     Rewrite("div-one",             lambda x, a:             (x / a, x),                                                when=lambda a: is_value(a, 1)),
     Rewrite("pow-one",             lambda x, a:             (x ** a, x),                                               when=lambda a: is_value(a, 1)),
-    Rewrite("neg-neg",             lambda x:                (-(-x), x)),
+    Rewrite("neg-neg",             lambda x:                (torch.neg(-x), x)),
     Rewrite("not-not",             lambda x:                (torch.logical_not(torch.logical_not(x)), x)),
     Rewrite("idempotent",          lambda f, x:             (f(f(x)), f(x)),                                           when=lambda f: f.name in IDEMPOTENT),
     Rewrite("abs-neg",             lambda x:                (torch.abs(-x), torch.abs(x))),
@@ -95,12 +100,12 @@ ELEMENTWISE = (
     Rewrite("sub-number",          lambda x, a:             (x - a, x + (-a.value)),                                   when=lambda x, a: real(x) and number(a) and a.value != 0),
     Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y))),
     # Numbers and constants together.
-    Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=lambda x, a, b: same_sign(x, a, b), numerics=ROUNDING),
+    Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=same_sign, numerics=ROUNDING),
     Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),
-    Rewrite("mul-numbers",         lambda x, a, b:          ((x * a) * b, x * (a.value * b.value)),                    when=lambda x, a, b: scales(x, a, b), numerics=ROUNDING),
+    Rewrite("mul-numbers",         lambda x, a, b:          ((x * a) * b, x * (a.value * b.value)),                    when=scales, numerics=ROUNDING),
     Rewrite("mul-constants",       lambda x, a, b:          ((x * a) * b, x * (a * b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),
-    Rewrite("mul-number-out",      lambda x, y, a:          ((x * a) * y, (x * y) * a),                                when=lambda x, y, a: real(x) and real(y) and scales(x, a), numerics=ROUNDING),
-    Rewrite("mul-distribute",      lambda x, y, a:          (x * a + y * a, (x + y) * a),                              when=lambda x, y, a: real(x) and real(y) and scales(x, a), numerics=ROUNDING),
+    Rewrite("mul-number-out",      lambda x, y, a:          ((x * a) * y, (x * y) * a),                                when=lambda x, y, a: real(x) and real(y) and scale(x, a), numerics=ROUNDING),
+    Rewrite("mul-distribute",      lambda x, y, a:          (x * a + y * a, (x + y) * a),                              when=lambda x, y, a: real(x) and real(y) and scale(x, a), numerics=ROUNDING),
     Rewrite("div-power-of-two",    lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and power_of_two(a) and holds(x, a.value, 1.0 / a.value)),
     Rewrite("div-number",          lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and number(a) and a.value != 0 and not power_of_two(a) and holds(x, a.value, 1.0 / a.value), numerics=ROUNDING),
     # Powers and roots.
@@ -111,7 +116,7 @@ ELEMENTWISE = (
     Rewrite("pow-reciprocal",      lambda x, a:             (x ** a, torch.reciprocal(x)),                             when=lambda x, a: real(x) and is_value(a, -1)),
     Rewrite("mul-reciprocal",      lambda x, y:             (x * torch.reciprocal(y), x / y),                          numerics=ROUNDING),
     Rewrite("reciprocal-sqrt",     lambda x:                (torch.reciprocal(torch.sqrt(x)), torch.rsqrt(x)),         numerics=ROUNDING),
-    Rewrite("div-sqrt",            lambda x, y:             (x / torch.sqrt(y), x * torch.rsqrt(y)),                   when=lambda x: real(x), numerics=ROUNDING),
+    Rewrite("div-sqrt",            lambda x, y:             (x / torch.sqrt(y), x * torch.rsqrt(y)),                   when=real, numerics=ROUNDING),
     # Activations in their parts.
     Rewrite("sigmoid-exp",         lambda x, a:             (torch.reciprocal(torch.exp(-x) + a), torch.sigmoid(x)),   when=lambda x, a: real(x) and is_value(a, 1), numerics=ROUNDING),
     Rewrite("silu-exp",            lambda x, a:             (x / (torch.exp(-x) + a), silu(x)),                        when=lambda x, a: real(x) and is_value(a, 1), numerics=ROUNDING),

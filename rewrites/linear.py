@@ -3,8 +3,8 @@
 from typing import Any
 
 from eqsat.operators import affine, matmul, reshape
-from eqsat.rewrite import ROUNDING, Rewrite, constant
-from rewrites.attributes import additive, scaling
+from eqsat.rewrite import ROUNDING, Rewrite, constant, given
+from rewrites.attributes import additive
 
 
 def chained(a: Any, b: Any, c: Any) -> bool:
@@ -36,16 +36,16 @@ LINEAR = (
     Rewrite("matmul-factor-right",     lambda x, y, w, f:    (f(x @ w, y @ w),               f(x, y) @ w),                       when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
     Rewrite("matmul-distribute-left",  lambda x, a, b, f:    (x @ f(a, b),                   f(x @ a, x @ b)),                   when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
     Rewrite("matmul-distribute-right", lambda x, y, w, f:    (f(x, y) @ w,                   f(x @ w, y @ w)),                   when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
-    Rewrite("matmul-scale-left",       lambda x, w, s, f:    (f(x, s) @ w,                   f(x @ w, s)),                       when=lambda s, f: scaling(f) and s.ndim == 0, numerics=ROUNDING),
-    Rewrite("matmul-scale-right",      lambda x, w, s, f:    (x @ f(w, s),                   f(x @ w, s)),                       when=lambda x, w, s, f: scaling(f) and of_columns(x, w, s), numerics=ROUNDING),
-    Rewrite("matmul-scale-weight",     lambda x, w, s, f:    (f(x @ w, s),                   x @ f(w, s)),                       when=lambda x, w, s, f: scaling(f) and of_columns(x, w, s), numerics=ROUNDING, facts=(constant("w", "s"),)),
-    Rewrite("matmul-scale-rows",       lambda x, w, s, f:    (f(x @ w, s),                   f(x, s) @ w),                       when=lambda x, w, s, f: scaling(f) and of_rows(x, w, s), numerics=ROUNDING),
-    Rewrite("matmul-input-scale",      lambda x, w, s, f:    (f(x, s) @ w,                   x @ f(w, reshape(s, s.shape + (1,)))), when=lambda w, s, f: scaling(f) and s.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("matmul-scale-left",       lambda x, w, s:       ((x * s) @ w,                   (x @ w) * s),                       when=lambda s: s.ndim == 0, numerics=ROUNDING),
+    Rewrite("matmul-scale-right",      lambda x, w, s:       (x @ (w * s),                   (x @ w) * s),                       when=of_columns, numerics=ROUNDING),
+    Rewrite("matmul-scale-weight",     lambda x, w, s:       ((x @ w) * s,                   x @ (w * s)),                       when=of_columns, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("matmul-scale-rows",       lambda x, w, s:       ((x @ w) * s,                   (x * s) @ w),                       when=of_rows, numerics=ROUNDING),
+    Rewrite("matmul-input-scale",      lambda x, w, s:       ((x * s) @ w,                   x @ (w * reshape(s, s.shape + (1,)))), when=lambda w, s: s.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(given("w"), constant("w", "s"))),
     Rewrite("matmul-input-shift",      lambda x, w, c:       ((x + c) @ w,                   affine(x, w, c @ w)),               when=lambda w, c: c.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "c"),)),
     Rewrite("affine-split",            lambda x, w, b:       (affine(x, w, b),               matmul(x, w) + b),                  numerics=ROUNDING),
     Rewrite("affine-join",             lambda x, w, b:       (matmul(x, w) + b,              affine(x, w, b)),                   when=is_bias, numerics=ROUNDING),
     Rewrite("affine-shift",            lambda x, w, b, c:    (affine(x, w, b) + c,           affine(x, w, b + c)),               when=lambda w, b, c: is_bias(w, b) and is_bias(w, c), numerics=ROUNDING),
-    Rewrite("affine-scale",            lambda x, w, b, s, f: (f(affine(x, w, b), s),         affine(x, f(w, s), f(b, s))),       when=lambda w, b, s, f: scaling(f) and is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
+    Rewrite("affine-scale",            lambda x, w, b, s:    (affine(x, w, b) * s,           affine(x, w * s, b * s)),           when=lambda w, b, s: is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
     Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),       when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
     Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,       affine(x, a + c, b)),               when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
 )

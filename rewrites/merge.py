@@ -56,7 +56,7 @@ def merged_convolutions(count: int, biased: bool) -> Rewrite:
 
     parameters = (*numbered("w", count), *(numbered("b", count) if biased else ()))
     name = f"convolution-{'bias-' if biased else ''}merge-{count}"
-    return Rewrite(name, rule, numerics=ROUNDING, facts=(ordered(), given(*parameters), constant(*parameters)), variables=("x", *GEOMETRY, *parameters))
+    return Rewrite(name, rule, numerics=ROUNDING, facts=(ordered(), constant(*parameters)), variables=("x", *GEOMETRY, *parameters))
 
 
 def zeros(w: Any) -> Any:

@@ -10,7 +10,21 @@ import torch
 
 from eqsat.functions import Function
 from eqsat.meta import Meta
-from eqsat.operators import affine, attention, convolution, embedding, expand, full, layer_norm, permute, reduction, reshape, rms_norm, slice_, softmax
+from eqsat.operators import (
+    affine,
+    attention,
+    convolution,
+    embedding,
+    expand,
+    full,
+    layer_norm,
+    permute,
+    reduction,
+    reshape,
+    rms_norm,
+    slice_,
+    softmax,
+)
 from eqsat.rewrite import EXACT, ROUNDING, Numerics, Rewrite, attribute, ordered
 from rewrites.attributes import shared_tail, spans, steady, unsteady
 
@@ -113,12 +127,12 @@ def queries(start: int, end: int, step: int, causal: bool, q: Any, k: Any) -> bo
 def _pointwise(suffix: str, chosen: Callable[[Function], bool], numerics: Numerics) -> tuple[Rewrite, ...]:
     """Views across pointwise functions; operands that broadcast along the view stay as they are."""
     return (
-        Rewrite(f"slice-unary{suffix}",         lambda f, x, d, s, e, k:    (slice_(f(x), d, s, e, k), f(slice_(x, d, s, e, k))),                             when=lambda f: chosen(f), numerics=numerics),
+        Rewrite(f"slice-unary{suffix}",         lambda f, x, d, s, e, k:    (slice_(f(x), d, s, e, k), f(slice_(x, d, s, e, k))),                             when=chosen, numerics=numerics),
         Rewrite(f"slice-binary{suffix}",        lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), slice_(y, d, s, e, k))),   when=lambda f, x, y, d: chosen(f) and spans(x, d) and spans(y, d), numerics=numerics),
         Rewrite(f"slice-binary-left{suffix}",   lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), y)),                       when=lambda f, x, y, d: chosen(f) and spans(x, d) and not spans(y, d), numerics=numerics),
         Rewrite(f"slice-binary-right{suffix}",  lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(x, slice_(y, d, s, e, k))),                       when=lambda f, x, y, d: chosen(f) and spans(y, d) and not spans(x, d), numerics=numerics),
-        Rewrite(f"permute-unary{suffix}",       lambda f, x, p:             (permute(f(x), p), f(permute(x, p))),                                             when=lambda f: chosen(f), numerics=numerics),
-        Rewrite(f"permute-binary{suffix}",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda f, x, y, p: chosen(f) and x.ndim == y.ndim, numerics=numerics),
+        Rewrite(f"permute-unary{suffix}",       lambda f, x, p:             (permute(f(x), p), f(permute(x, p))),                                             when=chosen, numerics=numerics),
+        Rewrite(f"permute-binary{suffix}",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda f, x, y: chosen(f) and x.ndim == y.ndim, numerics=numerics),
         Rewrite(f"permute-binary-left{suffix}", lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), y)),                                       when=lambda f, x, y, p: chosen(f) and y.ndim < x.ndim and fixed(p, y.ndim), numerics=numerics),
         Rewrite(f"permute-binary-right{suffix}", lambda f, x, y, p:         (permute(f(x, y), p), f(x, permute(y, p))),                                       when=lambda f, x, y, p: chosen(f) and x.ndim < y.ndim and fixed(p, x.ndim), numerics=numerics),
         Rewrite(f"permute-scale{suffix}",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda f, a: chosen(f) and a.ndim == 0, numerics=numerics),
@@ -128,17 +142,17 @@ def _pointwise(suffix: str, chosen: Callable[[Function], bool], numerics: Numeri
         Rewrite(f"merge-unary{suffix}",         lambda f, x, z:             (f(reshape(x, z)), reshape(f(x), z)),                                             when=lambda f, x, z: chosen(f) and len(z) < x.ndim, numerics=numerics),
         Rewrite(f"merge-binary{suffix}",        lambda f, x, y, z:          (f(reshape(x, z), reshape(y, z)), reshape(f(x, y), z)),                           when=lambda f, x, y, z: chosen(f) and len(z) < x.ndim and x.shape == y.shape, numerics=numerics),
         Rewrite(f"merge-binary-left{suffix}",   lambda f, x, y, z:          (f(reshape(x, z), y), reshape(f(x, y), z)),                                       when=lambda f, x, y, z: chosen(f) and y.ndim <= len(z) < x.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=numerics),
-        Rewrite(f"unary-expand{suffix}",        lambda f, x, z:             (f(expand(x, z)), expand(f(x), z)),                                               when=lambda f: chosen(f), numerics=numerics),
-        Rewrite(f"binary-expand{suffix}",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                              when=lambda f: chosen(f), numerics=numerics),
+        Rewrite(f"unary-expand{suffix}",        lambda f, x, z:             (f(expand(x, z)), expand(f(x), z)),                                               when=chosen, numerics=numerics),
+        Rewrite(f"binary-expand{suffix}",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                              when=chosen, numerics=numerics),
         Rewrite(f"binary-expand-scale{suffix}", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda f, a: chosen(f) and a.ndim == 0, numerics=numerics),
         Rewrite(f"binary-expand-left{suffix}",  lambda f, x, y, z:          (f(expand(x, z), y), f(x, y)),                                                    when=lambda f, x, y, z: chosen(f) and covers(y, x, z), numerics=numerics),
         Rewrite(f"binary-expand-right{suffix}", lambda f, x, y, z:          (f(y, expand(x, z)), f(y, x)),                                                    when=lambda f, x, y, z: chosen(f) and covers(y, x, z), numerics=numerics),
     )
 
 
-def covers_batch(y: Any, x: Any, size: Shape) -> bool:
-    """Whether a product of `x` and `y` has the batch dims that expanding `x` to `size` would give it."""
-    return size[-2:] == x.shape[-2:] and covers(Meta((*y.shape[:-2], *size[-2:]), y.dtype, y.device), x, size)
+def covers_batch(a: Any, b: Any, z: Shape) -> bool:
+    """Whether a product of `a` and `b` has the batch dims that expanding `b` to `z` would give it."""
+    return z[-2:] == b.shape[-2:] and covers(Meta((*a.shape[:-2], *z[-2:]), a.dtype, a.device), b, z)
 
 
 def covers(y: Any, x: Any, size: Shape) -> bool:
@@ -183,7 +197,7 @@ MOVEMENT = (
     Rewrite("slice-commute",         lambda x, d, s, e, k, i, a, b, c: (slice_(slice_(x, d, s, e, k), i, a, b, c), slice_(slice_(x, i, a, b, c), d, s, e, k)), when=lambda d, i: i < d),
     Rewrite("slice-permute",         lambda x, p, d, s, e, k:         (slice_(permute(x, p), d, s, e, k), permute(slice_(x, permuted(p, d), s, e, k), p))),
     Rewrite("slice-reshape",         lambda x, z, d, s, e, k:         (slice_(reshape(x, z), d, s, e, k), reshape(cut(x, source(x.shape, z, d, s, e, k)), resized(z, d, s, e, k))), when=lambda x, z, d, s, e, k: source(x.shape, z, d, s, e, k) is not None),
-    Rewrite("slice-expand",          lambda x, z, d, s, e, k:         (slice_(expand(x, z), d, s, e, k), expand(slice_(x, d, s, e, k), resized(z, d, s, e, k))), when=lambda x, d: spans(x, d)),
+    Rewrite("slice-expand",          lambda x, z, d, s, e, k:         (slice_(expand(x, z), d, s, e, k), expand(slice_(x, d, s, e, k), resized(z, d, s, e, k))), when=spans),
     Rewrite("slice-expanded",        lambda x, z, d, s, e, k:         (slice_(expand(x, z), d, s, e, k), expand(x, resized(z, d, s, e, k))),        when=lambda x, d: not spans(x, d)),
     Rewrite("slice-full",            lambda z, v, t, c, d, s, e, k:   (slice_(full(z, v, t, c), d, s, e, k), full(resized(z, d, s, e, k), v, t, c))),
     # Pointwise functions.
@@ -221,7 +235,7 @@ MOVEMENT = (
     Rewrite("split-softmax",         lambda x, d, z:                  (reshape(softmax(x, d), z), softmax(reshape(x, z), d)),                     when=lambda x, d, z: len(z) > x.ndim and shared_tail(x.shape, z) >= -d, numerics=ROUNDING),
     Rewrite("merge-softmax",         lambda x, d, z:                  (softmax(reshape(x, z), d), reshape(softmax(x, d), z)),                     when=lambda x, d, z: len(z) < x.ndim and shared_tail(x.shape, z) >= -d, numerics=ROUNDING),
     Rewrite("matmul-expand-left",    lambda a, b, z:                  (expand(a, z) @ b, a @ b),                                                  when=lambda a, b, z: covers_batch(b, a, z), numerics=ROUNDING),
-    Rewrite("matmul-expand-right",   lambda a, b, z:                  (a @ expand(b, z), a @ b),                                                  when=lambda a, b, z: covers_batch(a, b, z), numerics=ROUNDING),
+    Rewrite("matmul-expand-right",   lambda a, b, z:                  (a @ expand(b, z), a @ b),                                                  when=covers_batch, numerics=ROUNDING),
     Rewrite("permute-softmax",       lambda x, d, p:                  (permute(softmax(x, d), p), softmax(permute(x, p), placed(p, d))),          numerics=ROUNDING),
     Rewrite("permute-bmm",           lambda a, b, p:                  (permute(a @ b, p), permute(a, p) @ permute(b, p)),                         when=lambda a, b, p: a.ndim == b.ndim > 2 and fixed(p, 2), numerics=ROUNDING),
 )

@@ -39,8 +39,8 @@ class Hints:
             met = list(frame.f_locals.values()) if event == "call" else []
             compared = [v for v in met if type(v) in (int, float)]
             tested = [names[id(v)] for v in met if isinstance(v, Scalar | Meta) and id(v) in names]
-            for name in tested:
-                known = self.numbers.setdefault(name, [])
+            if len(met) == 2 and len(tested) == 1:  # a helper of one variable and one constant
+                known = self.numbers.setdefault(tested[0], [])
                 known += [v for v in compared if v not in known]
 
         sys.setprofile(watch)

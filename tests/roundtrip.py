@@ -27,6 +27,7 @@ from eqsat.engine import Snapshot
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem, problem
 from eqsat.saturate import Limits, saturate
+from extract import Choice
 
 Function = Callable[..., Any]
 DEVICE = load("h200")
@@ -61,6 +62,12 @@ class Trip:
         choice = self.problem.given
         graph = decode(self.snapshot, encoding, self.problem, choice, self.mode)
         return GraphModule(self.given, graph)
+
+
+def decoded(trip: Trip, choice: Choice) -> GraphModule:
+    """The graph of another choice than the given program's."""
+    graph = decode(trip.snapshot, trip.encoding, trip.problem, choice, trip.mode)
+    return GraphModule(trip.given, graph)
 
 
 def trace(function: Function, tensors: Sequence[Tensor], mode: FakeTensorMode) -> GraphModule:

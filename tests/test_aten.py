@@ -52,7 +52,7 @@ class In:
         return values
 
 
-X, Y, I, J = In(), In(seed=1), In(dtype=I64), In(dtype=I64, seed=1)
+X, Y, INTS, MORE = In(), In(seed=1), In(dtype=I64), In(dtype=I64, seed=1)
 B, C = In(dtype=BOOL), In(dtype=BOOL, seed=1)
 IMAGE, LINE, VOLUME = In((2, 4, 8, 8)), In((2, 4, 8)), In((1, 2, 4, 4, 4))
 HEADS = In((2, 4, 5, 8))
@@ -91,47 +91,47 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "alias.default": [(X,)],
         "lift_fresh_copy.default": [(X,)],
         "dropout.default": [(X, 0.5, False), (X, 0.0, True)],
-        "to.dtype": [(X, F64), (X, I64), (I, F32), (B, F32), (X, BOOL), (X, F32)],
+        "to.dtype": [(X, F64), (X, I64), (INTS, F32), (B, F32), (X, BOOL), (X, F32)],
         "to.device": [(X, torch.device("cpu"), F64)],
         "to.dtype_layout": [(X, {"dtype": F64})],
-        "to.other": [(X, I)],
+        "to.other": [(X, INTS)],
         "_to_copy.default": [(X, {"dtype": torch.bfloat16})],
-        "type_as.default": [(I, X)],
+        "type_as.default": [(INTS, X)],
         "full.default": [([2, 3], 1.5), ([2], 3), ([], True), ([2], 3.0, {"dtype": I64})],
-        "full_like.default": [(X, 2), (I, 2)],
-        "new_full.default": [(I, [3], 7)],
+        "full_like.default": [(X, 2), (INTS, 2)],
+        "new_full.default": [(INTS, [3], 7)],
         "zeros.default": [([2],), ([2], {"dtype": I64})],
         "zeros_like.default": [(X,), (B,)],
         "new_zeros.default": [(X, [2, 2])],
         "ones.default": [([2], {"dtype": BOOL})],
-        "ones_like.default": [(I,)],
+        "ones_like.default": [(INTS,)],
         "new_ones.default": [(X, [3])],
         "scalar_tensor.default": [(2.5,), (2, {"dtype": I64})],
         "arange.default": [(5,), (2.5,)],
         "arange.start": [(1, 5)],
         "arange.start_step": [(0, 1, 0.25), (5, 0, -2)],
         "rsub.Tensor": [(X, Y)],
-        "rsub.Scalar": [(X, 2), (I, 2.5)],
-        "div.Tensor": [(X, Y), (I, J), (X, I)],
-        "div.Scalar": [(X, 3), (I, 2)],
+        "rsub.Scalar": [(X, 2), (INTS, 2.5)],
+        "div.Tensor": [(X, Y), (INTS, MORE), (X, INTS)],
+        "div.Scalar": [(X, 3), (INTS, 2)],
         "div.Tensor_mode": [(X, Y, {"rounding_mode": mode}) for mode in ("floor", "trunc", None)],
         "div.Scalar_mode": [(X, 0.3, {"rounding_mode": mode}) for mode in ("floor", "trunc")],
-        "pow.Tensor_Tensor": [(X, Y), (X, I)],
-        "pow.Tensor_Scalar": [(X, 2), (X, 0.5), (I, 3)],
-        "where.self": [(B, X, Y), (B, X, COLUMN), (B, I, X)],
-        "where.ScalarOther": [(B, X, 0.0), (B, I, 1)],
+        "pow.Tensor_Tensor": [(X, Y), (X, INTS)],
+        "pow.Tensor_Scalar": [(X, 2), (X, 0.5), (INTS, 3)],
+        "where.self": [(B, X, Y), (B, X, COLUMN), (B, INTS, X)],
+        "where.ScalarOther": [(B, X, 0.0), (B, INTS, 1)],
         "where.ScalarSelf": [(B, 1, X)],
         "where.Scalar": [(B, 1.0, 0.0)],
-        "logical_and.default": [(B, C), (X, I)],
+        "logical_and.default": [(B, C), (X, INTS)],
         "logical_or.default": [(B, C)],
-        "maximum.default": [(X, Y), (I, J)],
+        "maximum.default": [(X, Y), (INTS, MORE)],
         "minimum.default": [(X, COLUMN)],
         "gelu.default": [(X,), (X, {"approximate": "tanh"})],
         "hardtanh.default": [(X,), (X, -0.5, 0.5)],
         "leaky_relu.default": [(X,), (X, 0.2)],
         "softplus.default": [(X,), (X, 2.0, 3.0)],
-        "clamp.default": [(X, -0.5, 0.5), (X, None, 0.5), (X, 0.25), (I, 1, 2)],
-        "bitwise_not.default": [(I,), (B,)],
+        "clamp.default": [(X, -0.5, 0.5), (X, None, 0.5), (X, 0.25), (INTS, 1, 2)],
+        "bitwise_not.default": [(INTS,), (B,)],
         "logical_not.default": [(B,), (X,)],
         "mm.default": [(X, In((6, 3)))],
         "bmm.default": [(LINE, In((2, 8, 3)))],
@@ -141,7 +141,10 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "linear.default": [(X, In((3, 6))), (LINE, In((3, 8)), In((3,)))],
         "addmm.default": [(In((3,)), X, In((6, 3))), (In((4, 1)), X, In((6, 3)))],
         "baddbmm.default": [(In((2, 4, 3)), LINE, In((2, 8, 3)))],
-        "conv1d.default": [(LINE, In((6, 4, 3))), (LINE, In((4, 1, 3)), In((4,)), [2], [1], [1], 4)],
+        "conv1d.default": [
+            (LINE, In((6, 4, 3))),
+            (LINE, In((4, 1, 3)), In((4,)), [2], [1], [1], 4),
+        ],
         "conv2d.default": [
             (IMAGE, In((6, 4, 3, 3))),
             (IMAGE, In((6, 2, 3, 3)), In((6,)), [2, 1], [1, 0], [1, 2], 2),
@@ -161,10 +164,10 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "_softmax.default": [(X, 1, False)],
         "log_softmax.int": [(X, -1), (X, 0, F64)],
         "_log_softmax.default": [(X, 0, False)],
-        "sum.default": [(X,), (I,), (B,)],
-        "sum.dim_IntList": [(X, [0], True), (X, [-1, 0]), (I, [1], {"dtype": F32}), (X, None)],
+        "sum.default": [(X,), (INTS,), (B,)],
+        "sum.dim_IntList": [(X, [0], True), (X, [-1, 0]), (INTS, [1], {"dtype": F32}), (X, None)],
         "mean.default": [(X,)],
-        "mean.dim": [(X, [1]), (I, [0], True, {"dtype": F64})],
+        "mean.dim": [(X, [1]), (INTS, [0], True, {"dtype": F64})],
         "amax.default": [(X, [0]), (X,)],
         "amin.default": [(X, [-1], True)],
         "layer_norm.default": [(X, [6], In((6,)), In((6,), seed=1)), (X, [6]), (X, [4, 6], Y)],
@@ -194,15 +197,15 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         ],
     }
     for name in ("add", "sub", "mul"):
-        table[f"{name}.Tensor"] = [(X, Y), (X, COLUMN), (X, 2.5), (I, 2), (X, In((), F64))]
+        table[f"{name}.Tensor"] = [(X, Y), (X, COLUMN), (X, 2.5), (INTS, 2), (X, In((), F64))]
         table[f"{name}.Scalar"] = [(X, 2)]
     for name in ("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"):
-        table[f"{name}.Tensor"] = [(X, Y), (X, I)]
+        table[f"{name}.Tensor"] = [(X, Y), (X, INTS)]
         table[f"{name}.Scalar"] = [(X, 1.5)]
     for name in ("and", "or", "xor"):
         for spelling in (f"bitwise_{name}", f"__{name}__"):
-            table[f"{spelling}.Tensor"] = [(I, J), (B, C)]
-            table[f"{spelling}.Scalar"] = [(I, 3)]
+            table[f"{spelling}.Tensor"] = [(INTS, MORE), (B, C)]
+            table[f"{spelling}.Scalar"] = [(INTS, 3)]
     unary = "abs neg relu silu sigmoid tanh exp expm1 log log1p sqrt rsqrt erf sin cos reciprocal"
     unary += " floor ceil trunc sign isnan isinf hardswish hardsigmoid"
     table.update({f"{name}.default": [(X,)] for name in unary.split()})
@@ -321,7 +324,7 @@ def test_spelled_operator_comes_back_bit_for_bit(name: str) -> None:
 def test_samples_of_torchs_own_table_come_back_as_they_went(part: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415
+        from torch.testing._internal.common_methods_invocations import op_db
 
         for op in op_db[STEP * part :: STEP * PARTS]:
             dtype = next(d for d in (F32, I64, BOOL, *sorted(op.dtypes, key=str)) if d in op.dtypes)

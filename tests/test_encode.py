@@ -1,4 +1,4 @@
-"""A graph becomes e-nodes: terms where the language has one, opaque operators, leaves and effects elsewhere."""
+"""A graph becomes e-nodes: terms where the language has them, opaque operators and leaves elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _(x: Tensor) -> None:
 
 
 def check(function: Callable[..., Any], *tensors: Tensor, expect: dict[str, int]) -> Encoding:
-    """The encoding of the function's graph, which has this many e-nodes of each operator (leaves aside)."""
+    """The encoding of the function's graph, which has this many e-nodes an operator, leaves aside."""
     encoding = encode(graph(function, *tensors), {})
     found: dict[str, int] = {}
     for row in encoding.rows:
@@ -56,7 +56,7 @@ def check(function: Callable[..., Any], *tensors: Tensor, expect: dict[str, int]
 
 
 def graph(function: Callable[..., Any], *tensors: Tensor) -> Graph:
-    """The ATen graph of a function, as it is called: nothing decomposed, nothing made functional."""
+    """The ATen graph of a function as it is called, nothing decomposed."""
     mode = roundtrip.fresh_mode()
     call, flat = roundtrip.call_of(function, (tensors, {}))
     return roundtrip.trace(call, flat, mode).graph
@@ -125,10 +125,8 @@ def test_call_that_writes_is_an_effect() -> None:
 
 
 def test_size_that_depends_on_data_is_an_effect() -> None:
-    encoding = check(lambda x: torch.nonzero(x), X, expect={})
-    assert encoding.opaque == {
-        "aten.nonzero.default": "its result's size or value depends on data"
-    }
+    encoding = check(torch.nonzero, X, expect={})
+    assert encoding.opaque == {"aten.nonzero.default": "its result's size or value depends on data"}
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -146,7 +144,9 @@ def test_results_of_a_multi_output_operator_are_items_of_one_enode() -> None:
 
 
 def test_split_is_slices_and_needs_no_enode_of_its_own() -> None:
-    encoding = check(lambda x: [p + 1 for p in x.split(2, 1)], X, expect={"slice": 3, "add": 3, "number": 1})
+    encoding = check(
+        lambda x: [p + 1 for p in x.split(2, 1)], X, expect={"slice": 3, "add": 3, "number": 1}
+    )
     assert encoding.opaque == {}
 
 
@@ -169,9 +169,7 @@ def test_numbers_of_different_types_are_different() -> None:
 
 
 def test_number_and_tensor_of_the_same_value_are_different() -> None:
-    check(
-        lambda x: (x + 1.0, x + torch.ones(())), X, expect={"number": 1, "full": 1, "add": 2}
-    )
+    check(lambda x: (x + 1.0, x + torch.ones(())), X, expect={"number": 1, "full": 1, "add": 2})
 
 
 def test_every_handle_has_the_meta_of_its_node() -> None:
@@ -202,7 +200,9 @@ def test_symbolic_sizes_stay_symbolic() -> None:
     batch = torch.export.Dim("batch", min=2, max=64)
     program = torch.export.export(Flat(), (X,), dynamic_shapes=({0: batch},), strict=False)
     encoding = encode(program.graph, {})
-    sizes = {str(encoding.texts.value(encoding.metas[h]).shape[0]) for h in encoding.handles.values()}
+    sizes = {
+        str(encoding.texts.value(encoding.metas[h]).shape[0]) for h in encoding.handles.values()
+    }
     assert "4" not in sizes
     assert [row.symbol.operator for row in encoding.rows].count("reshape") == 1
     assert encoding.opaque == {}
@@ -224,10 +224,8 @@ def test_integers_are_finite() -> None:
 
 def test_call_whose_term_has_another_meta_is_opaque(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Term("unary", ("x",), (Function("isnan"),))
-    monkeypatch.setitem(
-        SPELLINGS, "aten.relu.default", lambda c: replace(wrong, children=(c.x,))
-    )
-    encoding = check(lambda x: torch.relu(x), X, expect={"isnan": 1, "aten.relu.default": 1})
+    monkeypatch.setitem(SPELLINGS, "aten.relu.default", lambda c: replace(wrong, children=(c.x,)))
+    encoding = check(torch.relu, X, expect={"isnan": 1, "aten.relu.default": 1})
     assert "aten.relu.default" in encoding.opaque
 
 

@@ -1,0 +1,132 @@
+"""What depends on frozen weights alone is computed once, within the budget, and never by alias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+import eqsat
+from eqsat.rewrite import ROUNDING, Rewrite
+
+X = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+ASSOCIATE = Rewrite(
+    "matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)), numerics=ROUNDING
+)
+
+
+class Weights(nn.Module):
+    """Two square weights, a buffer and a function of them and the input."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.first = nn.Parameter(torch.randn(8, 8, generator=generator), requires_grad=False)
+        self.second = nn.Parameter(torch.randn(8, 8, generator=generator), requires_grad=False)
+        self.register_buffer("scale", torch.linspace(1, 2, 8))
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self, x)
+
+
+def check(
+    function: Callable[..., Any], *, folded: int, calls: int, budget: int | None = None
+) -> eqsat.Result:
+    """The result folds this many constants into this many remaining calls, and stays equal."""
+    module = Weights(function).eval()
+    result = eqsat.optimize(module, (X,), rules=(ASSOCIATE,), fold_budget=budget)
+    assert result.report.kept is None
+    assert len(constants(result.program)) == folded
+    assert sum(result.report.operators_after.values()) == calls
+    torch.testing.assert_close(result.module(X), module(X))
+    return result
+
+
+def constants(program: ExportedProgram) -> list[str]:
+    """The names of the folded constants."""
+    held = {**program.state_dict, **program.constants}
+    return [name for name in held if "folded" in name]
+
+
+def test_product_of_weights_is_computed_once() -> None:
+    result = check(lambda m, x: (x @ m.first) @ m.second, folded=1, calls=1)
+    assert result.report.folded_bytes == 8 * 8 * 4
+
+
+def test_no_budget_folds_nothing() -> None:
+    check(lambda m, x: (x @ m.first) @ m.second, folded=0, calls=2, budget=0)
+
+
+def test_budget_is_kept() -> None:
+    def function(m: Any, x: Tensor) -> Tensor:
+        return x @ torch.exp(m.first)
+
+    check(function, folded=0, calls=2, budget=8 * 8 * 4 - 1)
+    result = check(function, folded=1, calls=1, budget=8 * 8 * 4)
+    assert result.report.folded_bytes == result.report.fold_budget
+
+
+def test_views_of_weights_are_not_copied() -> None:
+    result = check(lambda m, x: x @ m.first.t() + m.first[0], folded=0, calls=4)
+    assert result.report.folded_bytes == 0
+
+
+def test_constant_read_twice_is_folded_once() -> None:
+    def function(m: Any, x: Tensor) -> Tensor:
+        return x @ torch.exp(m.first) + x * torch.exp(m.first)[0]
+
+    result = check(function, folded=1, calls=4)
+    assert result.report.folded_bytes == 8 * 8 * 4
+
+
+def test_returned_constants_are_made_anew_at_every_call() -> None:
+    def function(m: Any, x: Tensor) -> tuple[Tensor, ...]:
+        twice = m.first + m.second
+        return twice, torch.diagonal(torch.exp(m.first)), x @ twice, torch.zeros(2)
+
+    module = Weights(function).eval()
+    result = eqsat.optimize(module, (X,), rules=(ASSOCIATE,))
+    assert result.report.kept is None
+    expected = module(X)
+    for _ in range(2):
+        for made, wanted in zip(result.module(X), expected, strict=True):
+            torch.testing.assert_close(made, wanted)
+            made.zero_()
+
+
+def test_buffer_that_is_written_is_not_folded() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count.add_(1)
+            return x * torch.exp(self.count)
+
+    result = eqsat.optimize(Counter().eval(), (X,), rules=(ASSOCIATE,))
+    module = Counter().eval()
+    for _ in range(3):
+        torch.testing.assert_close(result.module(X), module(X))
+    assert constants(result.program) == []
+
+
+def test_random_constants_are_drawn_at_every_call() -> None:
+    module = Weights(lambda m, x: x + torch.dropout(m.first[:5], 0.5, True)).eval()
+    result = eqsat.optimize(module, (X,), rules=(ASSOCIATE,))
+    torch.manual_seed(0)
+    first, second = result.module(X), result.module(X)
+    assert not torch.equal(first, second)
+    torch.manual_seed(0)
+    torch.testing.assert_close(first, module(X))
+
+
+def test_given_weights_stay_as_they_were() -> None:
+    module = Weights(lambda m, x: (x @ m.first) @ m.second).eval()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    eqsat.optimize(module, (X,), rules=(ASSOCIATE,))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())

@@ -1,0 +1,292 @@
+"""The pipeline: an equal program comes out, called in the same way, or the given one does."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import oracle
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, symbolic_trace
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import eqsat
+from eqsat.engine import Engine, EngineError
+from eqsat.rewrite import RELAXED, ROUNDING, Rewrite
+from eqsat.saturate import Limits, Saturation, StopReason
+
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+Y = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+FACTOR = Rewrite("matmul-factor", lambda x, a, b: (x @ a + x @ b, x @ (a + b)), numerics=ROUNDING)
+IDEMPOTENT = Rewrite("relu-idempotent", lambda x: (torch.relu(torch.relu(x)), torch.relu(x)))
+CANCEL = Rewrite("div-cancel", lambda x: (x / x * x, x), numerics=RELAXED)
+
+
+class Net(nn.Module):
+    """Two siblings, a tied weight, a constant, a keyword and a nested output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8, bias=False)
+        self.tied = nn.Linear(8, 8, bias=False)
+        self.tied.weight = self.second.weight
+        self.register_buffer("scale", torch.linspace(1, 2, 8))
+
+    def forward(self, x: Tensor, pair: Mapping[str, Sequence[Tensor]], *, shift: Tensor) -> Any:
+        y, z = pair["y"]
+        hidden = torch.relu(torch.relu(self.first(x))) * self.scale + shift
+        return {"out": [self.second(hidden) + self.tied(z), y], "same": (hidden, hidden.t())}
+
+
+def given() -> tuple[Net, tuple[Any, ...], dict[str, Any]]:
+    return Net().eval(), (X, {"y": [X + 1, Y]}), {"shift": Y}
+
+
+def check(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **options: Any
+) -> eqsat.Result:
+    """The result is not the given program, and does what that does, called the same way."""
+    kwargs = kwargs or {}
+    result = eqsat.optimize(module, args, kwargs, **options)
+    assert result.report.kept is None
+    same(module, result.module, args, kwargs)
+    return result
+
+
+def same(module: nn.Module, result: nn.Module, args: Any, kwargs: Any) -> None:
+    """Both show the same, but for rounding."""
+    before = oracle.observe(module, copy.deepcopy(args), copy.deepcopy(kwargs), module=module)
+    after = oracle.observe(result, copy.deepcopy(args), copy.deepcopy(kwargs), module=nn.Module())
+    assert before.error is None
+    rounding = oracle.Judgement(rounded=frozenset(range(len(before.outputs))))
+    after = oracle.Observation(**{**vars(after), "state": before.state})
+    assert [d for d in oracle.differences(before, after, rounding) if d.kind != "offset"] == []
+
+
+def operators(result: eqsat.Result) -> list[str]:
+    """The names of the calls, in order."""
+    return [str(n.target) for n in result.program.graph.nodes if n.op == "call_function"]
+
+
+def searched(result: eqsat.Result) -> Saturation:
+    """The record of the search."""
+    assert result.report.saturation is not None
+    return result.report.saturation
+
+
+def test_result_is_called_like_the_given_module() -> None:
+    module, args, kwargs = given()
+    result = check(module, args, kwargs)
+    assert isinstance(result.module, GraphModule)
+    assert list(result.module(*args, **kwargs)) == ["out", "same"]
+    with pytest.raises(Exception, match="shift"):
+        result.module(*args)
+
+
+def test_rules_are_the_ones_given() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.relu(torch.relu(x)) + 1
+
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(x)
+
+    result = check(Twice(), (X,), rules=(IDEMPOTENT,))
+    assert operators(result) == ["aten.relu.default", "aten.add.Tensor"]
+    assert [count.name for count in searched(result).rules] == ["relu-idempotent"]
+    assert operators(check(Twice(), (X,), rules=()))[:2] == ["aten.relu.default"] * 2
+
+
+@pytest.mark.parametrize(
+    ("numerics", "names"),
+    [
+        ("strict", ["relu-idempotent"]),
+        ("default", ["relu-idempotent", "matmul-factor"]),
+        ("relaxed", ["relu-idempotent", "matmul-factor", "div-cancel"]),
+    ],
+)
+def test_numerics_chooses_among_the_rules(numerics: str, names: list[str]) -> None:
+    rules = (IDEMPOTENT, FACTOR, CANCEL)
+    result = check(nn.ReLU(), (X,), rules=rules, numerics=numerics)
+    assert [count.name for count in searched(result).rules] == names
+
+
+def test_without_rules_a_program_comes_back_bit_for_bit() -> None:
+    module, args, kwargs = given()
+    result = eqsat.optimize(module, args, kwargs, rules=())
+    before, after = result.report.operators_before, result.report.operators_after
+    assert sum(after.values()) <= sum(before.values())
+    before, after = module(*args, **kwargs), result.module(*args, **kwargs)
+    leaves = zip(*map(torch.utils._pytree.tree_leaves, (before, after)), strict=True)
+    assert all(torch.equal(a, b) for a, b in leaves)
+
+
+def test_given_module_is_not_changed() -> None:
+    module, args, kwargs = given()
+    module.second.weight.requires_grad_(False)
+    twin, inputs = copy.deepcopy(module), copy.deepcopy((args, kwargs))
+    eqsat.optimize(module, args, kwargs)
+    assert module.training is False
+    for (name, a), (other, b) in zip(
+        module.named_parameters(), twin.named_parameters(), strict=True
+    ):
+        assert (name, a.requires_grad, a.grad) == (other, b.requires_grad, None)
+        assert torch.equal(a, b)
+    assert module.tied.weight is module.second.weight
+    leaves = map(torch.utils._pytree.tree_leaves, (inputs, (args, kwargs)))
+    assert all(torch.equal(a, b) for a, b in zip(*leaves, strict=True))
+
+
+def test_tied_weights_stay_one() -> None:
+    module, args, kwargs = given()
+    result = check(module, args, kwargs, rules=())
+    storages = {t.untyped_storage().data_ptr() for t in result.program.state_dict.values()}
+    assert len(storages) == len({t.data_ptr() for t in module.state_dict().values()})
+
+
+def test_saved_program_loads_and_gives_equal_outputs(tmp_path: Path) -> None:
+    module, args, kwargs = given()
+    result = check(module, args, kwargs)
+    result.save(tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2")
+    same(result.module, loaded.module(), args, kwargs)
+    assert [str(n.target) for n in loaded.graph.nodes if n.op == "call_function"] == operators(
+        result
+    )
+
+
+def test_exported_program_is_taken_as_it_is() -> None:
+    module, args, kwargs = given()
+    program = torch.export.export(module, args, kwargs, strict=False)
+    result = eqsat.optimize(program)
+    assert result.report.kept is None
+    same(module, result.module, args, kwargs)
+
+
+def test_symbolic_trace_with_modules_methods_and_attributes_is_taken() -> None:
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 3)
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x).relu().add(self.weight) * self.weight
+
+    traced = symbolic_trace(Root().eval())
+    kinds = {node.op for node in traced.graph.nodes}
+    assert {"call_module", "call_method", "get_attr", "call_function"} <= kinds
+    check(traced, (X,))
+
+
+def test_make_fx_graph_needs_no_inputs() -> None:
+    traced = make_fx(lambda x: torch.relu(torch.relu(x)) + torch.arange(8), tracing_mode="fake")(X)
+    result = eqsat.optimize(traced, rules=(IDEMPOTENT,))
+    assert result.report.kept is None
+    assert operators(result).count("aten.relu.default") == 1
+    same(traced, result.module, (X,), {})
+
+
+def test_dynamic_sizes_stay_dynamic() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x).reshape(x.shape[0] * 2, 4)
+            return torch.relu(torch.relu(y)).reshape(x.shape[0], 8) * x.shape[0]
+
+    module = Block().eval()
+    batch = torch.export.Dim("batch", min=2, max=512)
+    result = check(module, (X,), dynamic_shapes={"x": {0: batch}})
+    for size in (2, 5, 300):
+        same(module, result.module, (torch.ones(size, 8),), {})
+    with pytest.raises(Exception, match="x"):
+        result.module(torch.ones(4, 9))
+
+
+def test_engine_that_breaks_gives_the_given_program_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Engine, *args: Any) -> Any:
+        raise EngineError("injected")
+
+    module, args, kwargs = given()
+    monkeypatch.setattr(Engine, "run", broken)
+    result = eqsat.optimize(module, args, kwargs)
+    assert "injected" in str(result.report.kept)
+    assert result.report.saturation is None
+    same(module, result.module, args, kwargs)
+
+
+def test_rule_that_lies_is_caught_by_the_check() -> None:
+    lie = Rewrite("relu-vanishes", lambda x: (torch.relu(x), x))
+    result = eqsat.optimize(nn.ReLU(), (X,), rules=(lie,))
+    assert str(result.report.kept).startswith("the check failed")
+    assert torch.equal(result.module(X), torch.relu(X))
+    unchecked = eqsat.optimize(nn.ReLU(), (X,), rules=(lie,), check=False)
+    assert torch.equal(unchecked.module(X), X)
+
+
+@pytest.mark.parametrize("limits", [Limits(iterations=1), Limits(enodes=1), Limits(seconds=1e-9)])
+def test_search_cut_short_gives_a_valid_program(limits: Limits) -> None:
+    module, args, kwargs = given()
+    result = check(module, args, kwargs, limits=limits)
+    assert searched(result).stop is not StopReason.SATURATED
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"numerics": "loose"}, "numerics 'loose': one of strict, default, relaxed"),
+        ({"extractor": "magic"}, "extractor 'magic': one of auto"),
+        ({"time_limit": 0}, "time_limit must be positive, not 0"),
+        ({"fold_budget": -1}, "fold_budget must be at least 0, not -1"),
+        ({"device": "abacus"}, "abacus"),
+        ({"rules": (IDEMPOTENT, IDEMPOTENT)}, "two rules are named 'relu-idempotent'"),
+    ],
+)
+def test_setting_that_does_not_exist_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        eqsat.optimize(nn.ReLU(), (X,), **options)
+
+
+SCRIPT = """
+import torch, eqsat
+from torch import nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+    def forward(self, x):
+        return torch.softmax(self.q(x) @ self.k(x).mT, -1) @ (self.q(x) + self.k(x))
+result = eqsat.optimize(Net().eval(), (torch.randn(2, 4, 8),))
+assert result.report.kept is None, result.report.kept
+print(result.program.graph, result.report.after, result.report.saturation.enodes)
+print([(count.name, count.matches, count.admitted) for count in result.report.saturation.rules])
+"""
+
+
+def test_result_does_not_depend_on_hash_order() -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
+        )
+        for seed in ("0", "1", "77")
+    ]
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs[0][1]
+    assert len({text for text, _ in outputs}) == 1
+    assert "matmul" in outputs[0][0]
