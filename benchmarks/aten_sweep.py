@@ -19,7 +19,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import roundtrip
+import roundtrip  # pyright: ignore[reportMissingImports] - it stands beside the tests
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 

@@ -14,6 +14,10 @@ from eqsat.functions import POINTWISE, Function
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SEVERAL = frozenset(  # functions whose every argument is an operand, a number too
+    "add sub mul div div_floor div_trunc pow maximum minimum where eq ne lt le gt ge remainder fmod"
+    " bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
+)
 FAMILY = {1: "unary", 2: "binary", 3: "ternary"}
 
 
@@ -142,10 +146,13 @@ class Expr:
                 f"torch function {name!r} has no operator: use a function of eqsat.operators, "
                 f"or one of {', '.join(sorted(POINTWISE))}"
             )
-        parameters = tuple((kwargs or {}).values())
+        options = dict(kwargs or {})
+        if mode := options.pop("rounding_mode", None):
+            name = f"{name}_{mode}"
+        parameters = tuple(options.values())
         operands = [a for a in args if isinstance(a, Expr)]
         rest = tuple(a for a in args[len(operands) :])
-        if name in ("maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "remainder"):
+        if name in SEVERAL:
             return apply(Function(name), *args)
         return apply(Function(name, rest + parameters), *operands)
 

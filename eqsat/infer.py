@@ -15,6 +15,11 @@ from eqsat.kind import Kind
 from eqsat.meta import EFFECT, INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
 from eqsat.operators import OPERATORS
 
+FLOATING = frozenset(  # the meta device takes integers that no kernel takes
+    "softmax log_softmax layer_norm rms_norm group_norm batch_norm avg_pool2d adaptive_avg_pool2d"
+    " upsample_bilinear2d".split()
+)
+
 
 class Oracle:
     """Answers the shape, dtype and device of operators, and "invalid" where they cannot be applied.
@@ -107,8 +112,14 @@ def _canonical(name: str, metas: Sequence[Any], attributes: Sequence[Any]) -> bo
         if all(isinstance(v, int) for v in (start, end, size)):
             return 0 <= start <= end <= size and step > 0
         return True
+    if name in FLOATING and not metas[0].dtype.is_floating_point:
+        return False
     if name in ("cat", "softmax", "log_softmax"):
+        if len({m.dtype for m in metas}) > 1:
+            return False
         return isinstance(attributes[-1], int) and -metas[0].ndim <= attributes[-1] < 0
+    if name == "binary" and attributes[0].name == "sub":
+        return all(m.dtype not in (torch.bool, bool) for m in metas)
     if name == "reduction":
         dims = attributes[1]
         return isinstance(attributes[0], Function) and all(

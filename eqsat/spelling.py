@@ -98,6 +98,8 @@ def spell_item(node: Node) -> Any:
     if name == "aten.native_layer_norm.default" and users_take_first:
         c = Call(parent)
         return _layer_norm_term(c.x, c["normalized_shape"], c["weight"], c["bias"], c["eps"])
+    if name in ("aten.max.dim", "aten.min.dim") and index == 0:
+        return _reduction("amax" if name == "aten.max.dim" else "amin")(Call(parent))
     if name == "aten._native_batch_norm_legit_no_training.default" and users_take_first:
         return _batch_norm_term(Call(parent))
     return None
@@ -286,6 +288,12 @@ def _where(c: Call) -> Any:
     if "self" not in c.arguments:
         return None
     return Term("ternary", (c["condition"], c["self"], c["other"]), (Function("where"),))
+
+
+def _masked_fill(c: Call) -> Any:
+    if isinstance(c["value"], Node) or val(c["mask"]).dtype != torch.bool:
+        return None
+    return Term("ternary", (c["mask"], c["value"], c.x), (Function("where"),))
 
 
 def _pointwise(c: Call) -> Any:
@@ -512,6 +520,7 @@ def _table() -> dict[str, Callable[[Call], Any]]:
     put(_rsub, "rsub.Tensor", "rsub.Scalar")
     put(_divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
     put(_pow, "pow.Tensor_Tensor", "pow.Tensor_Scalar")
+    put(_masked_fill, "masked_fill.Scalar")
     put(_where, "where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
     for name in ("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"):
         put(_binary(name), f"{name}.Tensor", f"{name}.Scalar")

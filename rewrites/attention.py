@@ -6,6 +6,7 @@ import torch
 
 from eqsat.operators import AMAX, SUM, attention, full, reduction, softmax
 from eqsat.rewrite import RELAXED, ROUNDING, Rewrite, finite
+from rewrites.attributes import widened
 
 LARGE = 1e30  # a score less this is this: what a mask may hold where it hides
 VECTOR = 16  # torch's CPU kernel without a mask loses NaN in rows shorter than a vector
@@ -37,11 +38,6 @@ def hides(x: Any, n: Any) -> bool:
     return isinstance(n.dtype, type) and n.value <= -LARGE and torch.finfo(x.dtype).max > LARGE
 
 
-def casts(f: Any, g: Any, x: Any) -> bool:
-    """Whether `g` widens the float `x`, and `f` brings it back."""
-    return f.name == g.name == "to" and f.parameters == (x.dtype,) and x.dtype.is_floating_point and g.parameters[0].itemsize > x.dtype.itemsize
-
-
 def zero_like(x: Any) -> Any:
     """The number 0 in the dtype of `x`, as a tensor."""
     return full((), 0.0, x.dtype, x.device)
@@ -50,26 +46,26 @@ def zero_like(x: Any) -> Any:
 MASK, MASKS = (finite("m"),), (finite("m", "n"),)
 
 ATTENTION = (
-    Rewrite("attention-unscaled",           lambda q, kt, v:          (softmax(q @ kt, -1) @ v,                   attention(q, kt.mT, v, False, 1.0, False)),            when=unmasked, numerics=ROUNDING),
-    Rewrite("attention-scaled",             lambda q, kt, v, s:       (softmax((q @ kt) * s, -1) @ v,             attention(q, kt.mT, v, False, s.value, False)),        when=lambda q, kt, v, s: positive(s) and unmasked(q, kt, v), numerics=ROUNDING),
+    Rewrite("attention-unscaled",           lambda q, kt, v:               (softmax(q @ kt, -1) @ v,                                        attention(q, kt.mT, v, False, 1.0, False)),            when=unmasked, numerics=ROUNDING),
+    Rewrite("attention-scaled",             lambda q, kt, v, s:            (softmax((q @ kt) * s, -1) @ v,                                  attention(q, kt.mT, v, False, s.value, False)),        when=lambda q, kt, v, s: positive(s) and unmasked(q, kt, v), numerics=ROUNDING),
     # A row hidden whole (-inf everywhere) is NaN in a softmax and 0 in attention: the mask must be finite.
-    Rewrite("attention-masked",             lambda q, kt, v, m:       (softmax((q @ kt) + m, -1) @ v,             attention(q, kt.mT, v, m, False, 1.0, False)),         when=masked, numerics=ROUNDING, facts=MASK),
-    Rewrite("attention-scaled-masked",      lambda q, kt, v, m, s:    (softmax((q @ kt) * s + m, -1) @ v,         attention(q, kt.mT, v, m, False, s.value, False)),     when=lambda q, kt, v, m, s: positive(s) and masked(q, kt, v, m), numerics=ROUNDING, facts=MASK),
-    Rewrite("attention-masked-any",         lambda q, kt, v, m:       (softmax((q @ kt) + m, -1) @ v,             attention(q, kt.mT, v, m, False, 1.0, False)),         when=masked, numerics=RELAXED),
-    Rewrite("attention-scaled-masked-any",  lambda q, kt, v, m, s:    (softmax((q @ kt) * s + m, -1) @ v,         attention(q, kt.mT, v, m, False, s.value, False)),     when=lambda q, kt, v, m, s: positive(s) and masked(q, kt, v, m), numerics=RELAXED),
-    Rewrite("attention-mask-scaled",        lambda q, kt, v, m, s:    (softmax(((q @ kt) + m) * s, -1) @ v,       attention(q, kt.mT, v, m * s, False, s.value, False)), when=lambda q, kt, v, m, s: positive(s) and s.value <= 1 and masked(q, kt, v, m), numerics=ROUNDING, facts=MASK),
-    Rewrite("attention-two-masks",          lambda q, kt, v, m, n:    (softmax((q @ kt) + (m + n), -1) @ v,       attention(q, kt.mT, v, m + n, False, 1.0, False)),     when=lambda q, kt, v, m, n: masked(q, kt, v, m) and masked(q, kt, v, n), numerics=ROUNDING, facts=MASKS),
-    Rewrite("attention-scaled-two-masks",   lambda q, kt, v, m, n, s: (softmax((q @ kt) * s + (m + n), -1) @ v,   attention(q, kt.mT, v, m + n, False, s.value, False)), when=lambda q, kt, v, m, n, s: positive(s) and masked(q, kt, v, m) and masked(q, kt, v, n), numerics=ROUNDING, facts=MASKS),
+    Rewrite("attention-masked",             lambda q, kt, v, m:            (softmax((q @ kt) + m, -1) @ v,                                  attention(q, kt.mT, v, m, False, 1.0, False)),         when=masked, numerics=ROUNDING, facts=MASK),
+    Rewrite("attention-scaled-masked",      lambda q, kt, v, m, s:         (softmax((q @ kt) * s + m, -1) @ v,                              attention(q, kt.mT, v, m, False, s.value, False)),     when=lambda q, kt, v, m, s: positive(s) and masked(q, kt, v, m), numerics=ROUNDING, facts=MASK),
+    Rewrite("attention-masked-any",         lambda q, kt, v, m:            (softmax((q @ kt) + m, -1) @ v,                                  attention(q, kt.mT, v, m, False, 1.0, False)),         when=masked, numerics=RELAXED),
+    Rewrite("attention-scaled-masked-any",  lambda q, kt, v, m, s:         (softmax((q @ kt) * s + m, -1) @ v,                              attention(q, kt.mT, v, m, False, s.value, False)),     when=lambda q, kt, v, m, s: positive(s) and masked(q, kt, v, m), numerics=RELAXED),
+    Rewrite("attention-mask-scaled",        lambda q, kt, v, m, s:         (softmax(((q @ kt) + m) * s, -1) @ v,                            attention(q, kt.mT, v, m * s, False, s.value, False)), when=lambda q, kt, v, m, s: positive(s) and s.value <= 1 and masked(q, kt, v, m), numerics=ROUNDING, facts=MASK),
+    Rewrite("attention-two-masks",          lambda q, kt, v, m, n:         (softmax((q @ kt) + (m + n), -1) @ v,                            attention(q, kt.mT, v, m + n, False, 1.0, False)),     when=lambda q, kt, v, m, n: masked(q, kt, v, m) and masked(q, kt, v, n), numerics=ROUNDING, facts=MASKS),
+    Rewrite("attention-scaled-two-masks",   lambda q, kt, v, m, n, s:      (softmax((q @ kt) * s + (m + n), -1) @ v,                        attention(q, kt.mT, v, m + n, False, s.value, False)), when=lambda q, kt, v, m, n, s: positive(s) and masked(q, kt, v, m) and masked(q, kt, v, n), numerics=ROUNDING, facts=MASKS),
     # What `where` hides it hides from NaN too.
-    Rewrite("softmax-where-mask",           lambda x, c, n:           (softmax(torch.where(c, x, n), -1),         softmax(x + torch.where(c, zero_like(x), n), -1)),     when=hides, numerics=RELAXED),
-    Rewrite("softmax-where-mask-out",       lambda x, c, n:           (softmax(torch.where(c, n, x), -1),         softmax(x + torch.where(c, n, zero_like(x)), -1)),     when=hides, numerics=RELAXED),
-    Rewrite("softmax-upcast",               lambda x, f, g:           (f(softmax(g(x), -1)),                      softmax(x, -1)),                                       when=lambda f, g, x: casts(f, g, x), numerics=ROUNDING),
-    Rewrite("softmax-masks",                lambda x, m, n:           (softmax((x + m) + n, -1),                  softmax(x + (m + n), -1)),                             numerics=ROUNDING, facts=MASKS),
-    Rewrite("softmax-from-parts",           lambda x, d:              (torch.exp(x) / reduction(SUM, torch.exp(x), d, True), softmax(x, d[0])),                          when=lambda d: len(d) == 1, numerics=ROUNDING),
-    Rewrite("softmax-late",                 lambda x, v:              ((torch.exp(x) @ v) / reduction(SUM, torch.exp(x), (-1,), True), softmax(x, -1) @ v),                             when=lambda x, v: min(x.ndim, v.ndim) >= 2, numerics=ROUNDING),
-    Rewrite("softmax-shift",                lambda x, d:              (softmax(x - reduction(AMAX, x, (d,), True), d), softmax(x, d)),                                    numerics=ROUNDING),
-    Rewrite("attention-scale-query",        lambda q, k, v, s, c, a, g:    (attention(q * s, k, v, c, a, g),      attention(q, k, v, c, a * s.value, g)),                when=positive, numerics=ROUNDING),
-    Rewrite("attention-scale-key",          lambda q, k, v, s, c, a, g:    (attention(q, k * s, v, c, a, g),      attention(q, k, v, c, a * s.value, g)),                when=positive, numerics=ROUNDING),
-    Rewrite("attention-scale-query-masked", lambda q, k, v, m, s, c, a, g: (attention(q * s, k, v, m, c, a, g),   attention(q, k, v, m, c, a * s.value, g)),             when=positive, numerics=ROUNDING),
-    Rewrite("attention-scale-key-masked",   lambda q, k, v, m, s, c, a, g: (attention(q, k * s, v, m, c, a, g),   attention(q, k, v, m, c, a * s.value, g)),             when=positive, numerics=ROUNDING),
+    Rewrite("softmax-where-mask",           lambda x, c, n:                (softmax(torch.where(c, x, n), -1),                              softmax(x + torch.where(c, zero_like(x), n), -1)),     when=hides, numerics=RELAXED),
+    Rewrite("softmax-where-mask-out",       lambda x, c, n:                (softmax(torch.where(c, n, x), -1),                              softmax(x + torch.where(c, n, zero_like(x)), -1)),     when=hides, numerics=RELAXED),
+    Rewrite("softmax-upcast",               lambda x, f, g:                (f(softmax(g(x), -1)),                                           softmax(x, -1)),                                       when=widened, numerics=ROUNDING),
+    Rewrite("softmax-masks",                lambda x, m, n:                (softmax((x + m) + n, -1),                                       softmax(x + (m + n), -1)),                             numerics=ROUNDING, facts=MASKS),
+    Rewrite("softmax-from-parts",           lambda x, d:                   (torch.exp(x) / reduction(SUM, torch.exp(x), d, True),           softmax(x, d[0])),                                     when=lambda d: len(d) == 1, numerics=ROUNDING),
+    Rewrite("softmax-late",                 lambda x, v:                   ((torch.exp(x) @ v) / reduction(SUM, torch.exp(x), (-1,), True), softmax(x, -1) @ v),                                   when=lambda x, v: min(x.ndim, v.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("softmax-shift",                lambda x, d:                   (softmax(x - reduction(AMAX, x, (d,), True), d),                 softmax(x, d)),                                        numerics=ROUNDING),
+    Rewrite("attention-scale-query",        lambda q, k, v, s, c, a, g:    (attention(q * s, k, v, c, a, g),                                attention(q, k, v, c, a * s.value, g)),                when=positive, numerics=ROUNDING),
+    Rewrite("attention-scale-key",          lambda q, k, v, s, c, a, g:    (attention(q, k * s, v, c, a, g),                                attention(q, k, v, c, a * s.value, g)),                when=positive, numerics=ROUNDING),
+    Rewrite("attention-scale-query-masked", lambda q, k, v, m, s, c, a, g: (attention(q * s, k, v, m, c, a, g),                             attention(q, k, v, m, c, a * s.value, g)),             when=positive, numerics=ROUNDING),
+    Rewrite("attention-scale-key-masked",   lambda q, k, v, m, s, c, a, g: (attention(q, k * s, v, m, c, a, g),                             attention(q, k, v, m, c, a * s.value, g)),             when=positive, numerics=ROUNDING),
 )

@@ -45,6 +45,12 @@ def additive(f: Function) -> bool:
     return f.name in ("add", "sub")
 
 
+def widened(f: Function, g: Function, x: Any) -> bool:
+    """Whether the cast `g` widens the floating-point `x`, and the cast `f` brings it back."""
+    back = f.name == g.name == "to" and x.dtype.is_floating_point and f.parameters == (x.dtype,)
+    return back and g.parameters[0].itemsize > x.dtype.itemsize
+
+
 @dataclass(frozen=True)
 class Condition:
     """A predicate on variables that are named at run time, for a rule that is generated for several arities."""

@@ -98,18 +98,24 @@ def _pointwise(n: int, suffix: str, chosen: Callable[[Function], bool], numerics
     def backwards(rule: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *v: rule(*v)[::-1]
 
+    def alike(f: Function, *parts: Any) -> bool:
+        return chosen(f) and len({part.dtype for part in parts}) == 1
+
+    def around(f: Function, d: int, a: Any, *parts: Any) -> bool:
+        return alike(f, *parts) and not spans(a, d)
+
     def aligned(f: Function, d: int, *v: Any) -> bool:
         same = all(a.ndim == b.ndim and a.shape[d] == b.shape[d] for a, b in zip(v[:n], v[n:], strict=True))
-        return chosen(f) and same
+        return same and alike(f, *v[:n]) and alike(f, *v[n:])
 
-    one, both = ("f", "d", *x), ("f", "d", *x, *y)
+    one, beside, both = ("f", "d", *x), ("f", "d", "a", *x), ("f", "d", *x, *y)
     return (
-        Rewrite(f"cat-unary-{n}{suffix}",       backwards(unary),  when=chosen,                                            numerics=numerics, variables=one),
-        Rewrite(f"unary-cat-{n}{suffix}",       unary,             when=chosen,                                            numerics=numerics, variables=one),
-        Rewrite(f"cat-binary-{n}{suffix}",      backwards(binary), when=Condition(both, aligned),                         numerics=numerics, variables=both),
-        Rewrite(f"binary-cat-{n}{suffix}",      binary,            when=Condition(both, aligned),                         numerics=numerics, variables=both),
-        Rewrite(f"cat-binary-with-{n}{suffix}", backwards(shared), when=lambda f, a, d: chosen(f) and not spans(a, d),    numerics=numerics, variables=("f", "d", "a", *x)),
-        Rewrite(f"binary-with-cat-{n}{suffix}", shared,            when=lambda f, a, d: chosen(f) and not spans(a, d),    numerics=numerics, variables=("f", "d", "a", *x)),
+        Rewrite(f"cat-unary-{n}{suffix}",       backwards(unary),  when=Condition(("f", *x), alike), numerics=numerics, variables=one),
+        Rewrite(f"unary-cat-{n}{suffix}",       unary,             when=Condition(("f", *x), alike), numerics=numerics, variables=one),
+        Rewrite(f"cat-binary-{n}{suffix}",      backwards(binary), when=Condition(both, aligned),    numerics=numerics, variables=both),
+        Rewrite(f"binary-cat-{n}{suffix}",      binary,            when=Condition(both, aligned),    numerics=numerics, variables=both),
+        Rewrite(f"cat-binary-with-{n}{suffix}", backwards(shared), when=Condition(beside, around),   numerics=numerics, variables=beside),
+        Rewrite(f"binary-with-cat-{n}{suffix}", shared,            when=Condition(beside, around),   numerics=numerics, variables=beside),
     )
 
 

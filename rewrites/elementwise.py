@@ -52,6 +52,11 @@ def real(x: Any) -> bool:
     return isinstance(x, Meta) and x.dtype.is_floating_point
 
 
+def negates(x: Any, y: Any) -> bool:
+    """Whether `-y` is exact in the dtype in which it meets `x`; the least integer, and unsigned ones, wrap around."""
+    return isinstance(y, Meta) and (y.dtype.is_floating_point or y.dtype == x.dtype)
+
+
 def power_of_two(a: Any) -> bool:
     """Whether a number and its reciprocal are powers of two, so that dividing by it never rounds anew."""
     return number(a) and a.value != 0 and abs(math.frexp(a.value)[0]) == 0.5
@@ -95,10 +100,10 @@ ELEMENTWISE = (
     Rewrite("where-same",          lambda c, x:             (torch.where(c, x, x), x)),
     Rewrite("where-not",           lambda c, x, y:          (torch.where(torch.logical_not(c), x, y), torch.where(c, y, x))),
     # Signs.
-    Rewrite("sub-add",             lambda x, y:             (x - y, x + (-y)),                                         when=lambda y: isinstance(y, Meta)),
-    Rewrite("add-sub",             lambda x, y:             (x + (-y), x - y)),
+    Rewrite("sub-add",             lambda x, y:             (x - y, x + (-y)),                                         when=negates),
+    Rewrite("add-sub",             lambda x, y:             (x + (-y), x - y),                                         when=negates),
     Rewrite("sub-number",          lambda x, a:             (x - a, x + (-a.value)),                                   when=lambda x, a: real(x) and number(a) and a.value != 0),
-    Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y))),
+    Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y)),                                     when=lambda x, y: negates(y, x)),
     # Numbers and constants together.
     Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=same_sign, numerics=ROUNDING),
     Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),

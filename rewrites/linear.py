@@ -27,25 +27,31 @@ def is_bias(w: Any, b: Any) -> bool:
     return w.ndim == 2 and tuple(b.shape) == (w.shape[-1],)
 
 
+def is_table(x: Any, w: Any, b: Any) -> bool:
+    """Whether `b` has one number for each element of a product of matrices."""
+    return x.ndim == w.ndim == 2 and tuple(b.shape) == (x.shape[0], w.shape[1])
+
+
 LINEAR = (
-    Rewrite("matmul-associate",        lambda a, b, c:       ((a @ b) @ c,                   a @ (b @ c)),                       when=chained, numerics=ROUNDING),
-    Rewrite("matmul-associate-left",   lambda a, b, c:       (a @ (b @ c),                   (a @ b) @ c),                       when=chained, numerics=ROUNDING),
-    Rewrite("matmul-transpose",        lambda a, b:          ((a @ b).mT,                    b.mT @ a.mT),                       numerics=ROUNDING),
-    Rewrite("matmul-untranspose",      lambda a, b:          (a.mT @ b.mT,                   (b @ a).mT),                        numerics=ROUNDING),
-    Rewrite("matmul-factor-left",      lambda x, a, b, f:    (f(x @ a, x @ b),               x @ f(a, b)),                       when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
-    Rewrite("matmul-factor-right",     lambda x, y, w, f:    (f(x @ w, y @ w),               f(x, y) @ w),                       when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
-    Rewrite("matmul-distribute-left",  lambda x, a, b, f:    (x @ f(a, b),                   f(x @ a, x @ b)),                   when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
-    Rewrite("matmul-distribute-right", lambda x, y, w, f:    (f(x, y) @ w,                   f(x @ w, y @ w)),                   when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
-    Rewrite("matmul-scale-left",       lambda x, w, s:       ((x * s) @ w,                   (x @ w) * s),                       when=lambda s: s.ndim == 0, numerics=ROUNDING),
-    Rewrite("matmul-scale-right",      lambda x, w, s:       (x @ (w * s),                   (x @ w) * s),                       when=of_columns, numerics=ROUNDING),
-    Rewrite("matmul-scale-weight",     lambda x, w, s:       ((x @ w) * s,                   x @ (w * s)),                       when=of_columns, numerics=ROUNDING, facts=(constant("w", "s"),)),
-    Rewrite("matmul-scale-rows",       lambda x, w, s:       ((x @ w) * s,                   (x * s) @ w),                       when=of_rows, numerics=ROUNDING),
-    Rewrite("matmul-input-scale",      lambda x, w, s:       ((x * s) @ w,                   x @ (w * reshape(s, s.shape + (1,)))), when=lambda w, s: s.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(given("w"), constant("w", "s"))),
-    Rewrite("matmul-input-shift",      lambda x, w, c:       ((x + c) @ w,                   affine(x, w, c @ w)),               when=lambda w, c: c.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "c"),)),
-    Rewrite("affine-split",            lambda x, w, b:       (affine(x, w, b),               matmul(x, w) + b),                  numerics=ROUNDING),
-    Rewrite("affine-join",             lambda x, w, b:       (matmul(x, w) + b,              affine(x, w, b)),                   when=is_bias, numerics=ROUNDING),
-    Rewrite("affine-shift",            lambda x, w, b, c:    (affine(x, w, b) + c,           affine(x, w, b + c)),               when=lambda w, b, c: is_bias(w, b) and is_bias(w, c), numerics=ROUNDING),
-    Rewrite("affine-scale",            lambda x, w, b, s:    (affine(x, w, b) * s,           affine(x, w * s, b * s)),           when=lambda w, b, s: is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
-    Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),       when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
-    Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,       affine(x, a + c, b)),               when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
+    Rewrite("matmul-associate",        lambda a, b, c:       ((a @ b) @ c,                       a @ (b @ c)),                          when=chained, numerics=ROUNDING),
+    Rewrite("matmul-associate-left",   lambda a, b, c:       (a @ (b @ c),                       (a @ b) @ c),                          when=chained, numerics=ROUNDING),
+    Rewrite("matmul-transpose",        lambda a, b:          ((a @ b).mT,                        b.mT @ a.mT),                          numerics=ROUNDING),
+    Rewrite("matmul-untranspose",      lambda a, b:          (a.mT @ b.mT,                       (b @ a).mT),                           numerics=ROUNDING),
+    Rewrite("matmul-factor-left",      lambda x, a, b, f:    (f(x @ a, x @ b),                   x @ f(a, b)),                          when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
+    Rewrite("matmul-factor-right",     lambda x, y, w, f:    (f(x @ w, y @ w),                   f(x, y) @ w),                          when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
+    Rewrite("matmul-distribute-left",  lambda x, a, b, f:    (x @ f(a, b),                       f(x @ a, x @ b)),                      when=lambda a, b, f: additive(f) and a.ndim == b.ndim, numerics=ROUNDING),
+    Rewrite("matmul-distribute-right", lambda x, y, w, f:    (f(x, y) @ w,                       f(x @ w, y @ w)),                      when=lambda x, y, f: additive(f) and x.ndim == y.ndim, numerics=ROUNDING),
+    Rewrite("matmul-scale-left",       lambda x, w, s:       ((x * s) @ w,                       (x @ w) * s),                          when=lambda s: s.ndim == 0, numerics=ROUNDING),
+    Rewrite("matmul-scale-right",      lambda x, w, s:       (x @ (w * s),                       (x @ w) * s),                          when=of_columns, numerics=ROUNDING),
+    Rewrite("matmul-scale-weight",     lambda x, w, s:       ((x @ w) * s,                       x @ (w * s)),                          when=of_columns, numerics=ROUNDING, facts=(constant("w", "s"),)),
+    Rewrite("matmul-scale-rows",       lambda x, w, s:       ((x @ w) * s,                       (x * s) @ w),                          when=of_rows, numerics=ROUNDING),
+    Rewrite("matmul-input-scale",      lambda x, w, s:       ((x * s) @ w,                       x @ (w * reshape(s, s.shape + (1,)))), when=lambda w, s: s.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(given("w"), constant("w", "s"))),
+    Rewrite("matmul-input-shift",      lambda x, w, c:       ((x + c) @ w,                       affine(x, w, c @ w)),                  when=lambda w, c: c.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "c"),)),
+    Rewrite("affine-split",            lambda x, w, b:       (affine(x, w, b),                   matmul(x, w) + b),                     numerics=ROUNDING),
+    Rewrite("affine-join",             lambda x, w, b:       (matmul(x, w) + b,                  affine(x, w, b)),                      when=is_bias, numerics=ROUNDING),
+    Rewrite("affine-join-rows",        lambda x, w, b:       (matmul(x, w) + b,              affine(x, w, b)),                   when=is_table, numerics=ROUNDING, facts=(constant("b"),)),
+    Rewrite("affine-shift",            lambda x, w, b, c:    (affine(x, w, b) + c,               affine(x, w, b + c)),                  when=lambda w, b, c: is_bias(w, b) and is_bias(w, c), numerics=ROUNDING),
+    Rewrite("affine-scale",            lambda x, w, b, s:    (affine(x, w, b) * s,               affine(x, w * s, b * s)),              when=lambda w, b, s: is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
+    Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),              when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
+    Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,           affine(x, a + c, b)),                  when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
 )

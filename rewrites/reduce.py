@@ -78,9 +78,9 @@ def over_dims(f: Function) -> bool:
     return f.name in ("sum", "mean", "amax", "amin", "logsumexp")
 
 
-def linear(f: Function) -> bool:
-    """Whether a reduction is linear and keeps the dtype of floating-point numbers."""
-    return f in (SUM, MEAN)
+def linear(f: Function, x: Any) -> bool:
+    """Whether the reduction is linear in `x` and keeps its dtype: the sum of integers is wider than they are."""
+    return f in (SUM, MEAN) and x.dtype.is_floating_point
 
 
 REDUCE = (
@@ -91,10 +91,10 @@ REDUCE = (
     Rewrite("reduction-reshape",       lambda f, x, z, r, h:    (reduction(f, reshape(x, z), r, h), reshape(reduction(f, x, regrouped(x.shape, z, r), False), shape_after(z, r, h))),                         when=lambda x, z, r: bool(regrouped(x.shape, z, r)), numerics=ROUNDING),
     Rewrite("mean-sum",                lambda x, r, h:          (reduction(MEAN, x, r, h), reduction(SUM, x, r, h) * (1.0 / count(x.shape, r))),                                                              when=lambda x: x.dtype.itemsize >= 4, numerics=ROUNDING),
     Rewrite("sum-mean",                lambda x, r, h, n:       (reduction(SUM, x, r, h) * n, reduction(MEAN, x, r, h)),                                                                                      when=lambda x, r, n: n.ndim == 0 and math.isclose(n.value * count(x.shape, r), 1.0), numerics=ROUNDING),
-    Rewrite("reduction-scale",         lambda f, x, a, r, h:    (reduction(f, x * a, r, h), reduction(f, x, r, h) * a),                                                                                       when=lambda f, a: linear(f) and a.ndim == 0, numerics=ROUNDING),
-    Rewrite("reduction-factor",        lambda f, x, y, r:       (reduction(f, x * y, r, True), reduction(f, x, r, True) * y),                                                                                 when=lambda f, x, y, r: linear(f) and y.ndim > 0 and all(spans(x, d) and not spans(y, d) for d in r), numerics=ROUNDING),
-    Rewrite("reduction-matmul-rows",   lambda f, a, b, h:       (reduction(f, a @ b, (-2,), h), reshape(reduction(f, a, (-2,), True) @ b, shape_after((a @ b).shape, (-2,), h))),                              when=lambda f, a, b: linear(f) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
-    Rewrite("reduction-matmul-columns", lambda f, a, b, h:      (reduction(f, a @ b, (-1,), h), reshape(a @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-1,), h))),                              when=lambda f, a, b: linear(f) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
-    Rewrite("reduction-matmul",        lambda f, a, b, h:       (reduction(f, a @ b, (-2, -1), h), reshape(reduction(f, a, (-2,), True) @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-2, -1), h))), when=lambda f, a, b: linear(f) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("reduction-scale",         lambda f, x, a, r, h:    (reduction(f, x * a, r, h), reduction(f, x, r, h) * a),                                                                                       when=lambda f, x, a: linear(f, x) and a.ndim == 0, numerics=ROUNDING),
+    Rewrite("reduction-factor",        lambda f, x, y, r:       (reduction(f, x * y, r, True), reduction(f, x, r, True) * y),                                                                                 when=lambda f, x, y, r: linear(f, x) and y.ndim > 0 and all(spans(x, d) and not spans(y, d) for d in r), numerics=ROUNDING),
+    Rewrite("reduction-matmul-rows",   lambda f, a, b, h:       (reduction(f, a @ b, (-2,), h), reshape(reduction(f, a, (-2,), True) @ b, shape_after((a @ b).shape, (-2,), h))),                              when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("reduction-matmul-columns", lambda f, a, b, h:      (reduction(f, a @ b, (-1,), h), reshape(a @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-1,), h))),                              when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("reduction-matmul",        lambda f, a, b, h:       (reduction(f, a @ b, (-2, -1), h), reshape(reduction(f, a, (-2,), True) @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-2, -1), h))), when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
     Rewrite("mean-affine",             lambda x, w, b, h:       (reduction(MEAN, affine(x, w, b), (-2,), h), reshape(affine(reduction(MEAN, x, (-2,), True), w, b), shape_after((x @ w).shape, (-2,), h))),   when=lambda x, w, b: x.ndim >= 2 == w.ndim and b.ndim <= 1, numerics=ROUNDING),
 )

@@ -1,4 +1,4 @@
-"""A graph becomes e-nodes: terms where the language has them, opaque operators and leaves elsewhere."""
+"""A graph becomes e-nodes: terms where there are any, opaque operators and leaves elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _(x: Tensor) -> None:
 
 
 def check(function: Callable[..., Any], *tensors: Tensor, expect: dict[str, int]) -> Encoding:
-    """The encoding of the function's graph, which has this many e-nodes an operator, leaves aside."""
+    """The encoding of the function's graph; so many e-nodes it has by operator, leaves aside."""
     encoding = encode(graph(function, *tensors), {})
     found: dict[str, int] = {}
     for row in encoding.rows:

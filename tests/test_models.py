@@ -211,7 +211,7 @@ def test_batch_norm_is_folded_into_convolutions(groups: int) -> None:
 def test_densenet_pools_before_it_mixes_channels() -> None:
     result = check(ready(Transition()), torch.randn(BATCH, 8, 10, 10))
     (convolution,) = calls(result, "aten.conv2d.default")
-    assert convolution.args[0].target == torch.ops.aten.avg_pool2d.default
+    assert convolution.all_input_nodes[0].target == torch.ops.aten.avg_pool2d.default
 
 
 def test_layer_with_one_bias_missing_is_merged_too() -> None:
