@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from eqsat.alias import Output
-from eqsat.emit import Emitter
+from eqsat.emit import Emitter, same_strides
 from eqsat.encode import Encoding
 from eqsat.engine import Snapshot
 from eqsat.meta import EFFECT, Scalar, Symbolic, meta_of
@@ -179,13 +179,37 @@ class _Decoder:
             kwargs = torch.fx.map_arg(given.kwargs, new)
             if _reads_layout(target):
                 args = self._pinned(given.args, args)
-            return self.emitter.call(target, *args, **kwargs)
+            known = self._fresh(given.meta["val"]) if self._lies_as_given(given) else None
+            return self.emitter.call(target, *args, known=known, **kwargs)
         except Unknown:
             return None
         except (RuntimeError, ValueError, TypeError):
             if str(target) not in ("aten.view.default", "aten._unsafe_view.default"):
                 raise
             return None  # strides changed, so a view must be a reshape
+
+    def _fresh(self, value: torch.Tensor) -> torch.Tensor:
+        """A fake tensor like `value` in memory of its own."""
+        with self.mode:
+            return torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device=value.device
+            )
+
+    def _lies_as_given(self, given: Node) -> bool:
+        """Whether the result is new memory and the operands lie as they did: then so does the result."""
+        target = given.target
+        if not isinstance(target, OpOverload) or not isinstance(given.meta["val"], torch.Tensor):
+            return False
+        if torch.Tag.maybe_aliasing_or_mutating in target.tags:
+            return False
+        if any(r.alias_info is not None for r in target._schema.returns):
+            return False
+        pairs = [(n, self.values.get(self._class(n))) for n in given.all_input_nodes if n in self.encoding.handles]
+        return all(
+            isinstance(new, Node) and same_strides(new.meta["val"], old.meta["val"])
+            for old, new in pairs
+            if isinstance(old.meta["val"], torch.Tensor)
+        )
 
     def _pinned(self, before: Any, after: Any) -> Any:
         """The operands with the strides they had in the given program."""

@@ -44,13 +44,16 @@ class Emitter:
         if isinstance(value, Symbolic):
             self.symbols.setdefault(value.node.expr, node)
 
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """The node of a call, arguments that equal their defaults left out; raises what torch raises."""
+    def call(self, target: Any, *args: Any, known: Any = None, **kwargs: Any) -> Node:
+        """The node of a call, arguments that equal their defaults left out; raises what torch raises.
+
+        `known` is its fake value where that need not be computed.
+        """
         if isinstance(target, OpOverload):
             args, kwargs = trimmed(target, args, kwargs)
         node_args = tuple(self.argument(a) for a in args)
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
-        value = self.run(target, node_args, node_kwargs)
+        value = self.run(target, node_args, node_kwargs) if known is None else known
         node = self.graph.call_function(target, node_args, node_kwargs)
         node.meta["val"] = value
         self.describe(node)
@@ -252,16 +255,22 @@ def _convolution(e: Emitter, x: Node, w: Node, *rest: Any) -> Node:
 
 
 def _attention(e: Emitter, q: Node, k: Node, v: Node, *rest: Any) -> Node:
+    """A call of attention with a batch and a head dim: what fused kernels take."""
     mask, (causal, scale, gqa) = (rest[0], rest[1:]) if len(rest) == 4 else (None, rest)
-    size = q.meta["val"].shape[-1]
+    size, rank = q.meta["val"].shape[-1], q.meta["val"].ndim
     if isinstance(size, int) and scale == 1.0 / size**0.5:
         scale = None
-    return e.call(
+    for _ in range(rank, 4):
+        if isinstance(mask, Node) and mask.meta["val"].ndim == q.meta["val"].ndim:
+            mask = e.call(aten.unsqueeze.default, mask, 0)
+        q, k, v = (e.call(aten.unsqueeze.default, n, 0) for n in (q, k, v))
+    result = e.call(
         aten.scaled_dot_product_attention.default,
         *(q, k, v, mask, 0.0, causal),
         scale=scale,
         enable_gqa=gqa,
     )
+    return e.call(aten.squeeze.dims, result, list(range(4 - rank))) if rank < 4 else result
 
 
 def _pointwise(e: Emitter, *arguments: Any) -> Node:

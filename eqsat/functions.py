@@ -161,7 +161,7 @@ class Function:
 
     @property
     def commutative(self) -> bool:
-        """Whether f(a, b) is f(b, a), bit for bit."""
+        """Whether f(a, b) is f(b, a); maximum and minimum may return the other one of 0.0 and -0.0."""
         return self.name in COMMUTATIVE
 
     def __call__(self, *operands: Any) -> Any:

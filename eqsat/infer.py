@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -60,7 +61,10 @@ class Oracle:
             try:
                 if operator.infer is not None:
                     return operator.infer(*metas, *attributes)
-                operands = [m.value if isinstance(m, Scalar) else self._tensor(m) for m in metas]
+                fake = shape_env([*metas, *attributes]) is not None
+                operands = [
+                    m.value if isinstance(m, Scalar) else self._tensor(m, fake) for m in metas
+                ]
                 if operator.kind is Kind.CREATION:
                     devices = {str(attributes[-1]): None}
                     attributes = [*attributes[:-1], torch.device("meta")]
@@ -86,6 +90,7 @@ class Oracle:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if env is not None:
+                stack.enter_context(_quiet())
                 stack.enter_context(env.error_on_new_guards())
                 fresh = FakeTensorMode(shape_env=env, static_shapes=False)
                 mode = mode or self._modes.setdefault(id(env), fresh)
@@ -93,13 +98,26 @@ class Oracle:
                 stack.enter_context(mode)
             yield
 
-    def _tensor(self, meta: Any) -> torch.Tensor:
-        if meta.symbolic:
+    def _tensor(self, meta: Meta, fake: bool) -> torch.Tensor:
+        """A tensor of this meta on the meta device; in a fake mode, none may be used again."""
+        if fake:
             return torch.empty(meta.shape, dtype=meta.dtype, device="meta")
         text = self.texts.text(meta)
         if text not in self._tensors:
             self._tensors[text] = torch.empty(meta.shape, dtype=meta.dtype, device="meta")
         return self._tensors[text]
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Torch logs every question that it does not answer: here that is an answer."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _canonical(name: str, metas: Sequence[Any], attributes: Sequence[Any]) -> bool:

@@ -37,7 +37,7 @@ class StopReason(StrEnum):
 class Limits:
     """When to stop: rounds of rules, rows of the e-graph, seconds; and matches of a rule in one round."""
 
-    iterations: int = 16
+    iterations: int = 40
     enodes: int = 100_000
     seconds: float = 10.0
     matches: int = 2_000

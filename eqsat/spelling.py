@@ -98,8 +98,6 @@ def spell_item(node: Node) -> Any:
     if name == "aten.native_layer_norm.default" and users_take_first:
         c = Call(parent)
         return _layer_norm_term(c.x, c["normalized_shape"], c["weight"], c["bias"], c["eps"])
-    if name in ("aten.max.dim", "aten.min.dim") and index == 0:
-        return _reduction("amax" if name == "aten.max.dim" else "amin")(Call(parent))
     if name == "aten._native_batch_norm_legit_no_training.default" and users_take_first:
         return _batch_norm_term(Call(parent))
     return None

@@ -96,7 +96,7 @@ ELEMENTWISE = (
     Rewrite("neg-neg",             lambda x:                (torch.neg(-x), x)),
     Rewrite("not-not",             lambda x:                (torch.logical_not(torch.logical_not(x)), x)),
     Rewrite("idempotent",          lambda f, x:             (f(f(x)), f(x)),                                           when=lambda f: f.name in IDEMPOTENT),
-    Rewrite("abs-neg",             lambda x:                (torch.abs(-x), torch.abs(x))),
+    Rewrite("abs-neg",             lambda x:                (torch.abs(-x), torch.abs(x)),                             when=lambda x: x.dtype.is_signed),
     Rewrite("where-same",          lambda c, x:             (torch.where(c, x, x), x)),
     Rewrite("where-not",           lambda c, x, y:          (torch.where(torch.logical_not(c), x, y), torch.where(c, y, x))),
     # Signs.
