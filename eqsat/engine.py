@@ -130,6 +130,8 @@ class Engine:
             "(relation constant (T))",
             "(relation finite (T))",
             "(relation given (T))",
+            "(relation varying (T))",
+            "(relation given_varying (i64))",
             "(relation pending (i64 T T))",
             "(relation given_meta (i64 String))",
             "(relation given_constant (i64))",
@@ -139,6 +141,7 @@ class Engine:
             "(ruleset rules)",
             "(rule ((given_meta i m)) ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)",
             "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
+            "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
             "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
             "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
             ' (!= m "invalid")) ((union a b)) :ruleset analysis)',
@@ -193,6 +196,7 @@ class Engine:
             if symbolic and attrs:
                 known += f" (= true {self.call('concrete', attrs, 'bool')})"
             texts.append(f"(rule ({head} {known}) ((constant e)) :ruleset analysis)")
+        texts += [f"(rule ({head} (varying {x})) ((varying e)) :ruleset analysis)" for x in xs]
         if symbol.operator == "full":
             texts.append(f"(rule ({head}) ((given e)) :ruleset analysis)")
         if symbol.operator == "binary":
@@ -247,8 +251,12 @@ class Engine:
         metas: Mapping[int, str],
         constant: Sequence[int],
         finite: Sequence[int],
+        varying: Sequence[int],
     ) -> None:
-        """Insert e-nodes by handle, with the known metas (of every handle), constants and finite values."""
+        """Insert e-nodes by handle, with the known metas (of every handle).
+
+        `constant`, `finite` and `varying` are the handles known to be so: the rest follows.
+        """
         tables: dict[str, list[str]] = {}
         for row in rows:
             columns = [row.handle, *row.children, *row.attributes]
@@ -268,6 +276,7 @@ class Engine:
         self._load("given_meta", [f"{handle}\t{meta}" for handle, meta in metas.items()])
         self._load("given_constant", [str(handle) for handle in constant])
         self._load("given_finite", [str(handle) for handle in finite])
+        self._load("given_varying", [str(handle) for handle in varying])
         self.command("(run-schedule (saturate (run insertion)))")
 
     def _load(self, relation: str, lines: Sequence[str]) -> None:

@@ -117,7 +117,9 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_finite_rules(list(needed), engine, texts.value))
-    engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite)
+    constant = set(encoding.constant)
+    varying = [handle for handle in encoding.leaves if handle not in constant]
+    engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite, varying)
     for index, rule in enumerate(rules):
         engine.command(translate(rule, index, engine, encoding.oracle))
 

@@ -10,7 +10,9 @@ from typing import Any
 from eqsat.engine import NUMBER, Engine, Symbol, quote
 from eqsat.expression import Attr, Expr, Var
 from eqsat.infer import Oracle
+from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta
+from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
 
 Environment = dict[str, Any]
@@ -56,6 +58,7 @@ class _Translation:
         patterns = [self._pattern(side) for side in rewrite.left]
         actions = [self._action(side) for side in rewrite.right]
         body = [f"(= r{i} {pattern})" for i, pattern in enumerate(patterns)]
+        body += [f"(varying r{i})" for i, side in enumerate(rewrite.left) if _works(side)]
         body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
         for fact in rewrite.facts:
             if fact.name == "ordered":
@@ -151,6 +154,14 @@ class _Translation:
     def _environment(self, names: Sequence[str], texts: Sequence[str]) -> Environment:
         value = self.oracle.texts.value
         return {name: value(text) for name, text in zip(names, texts, strict=False)}
+
+
+def _works(side: Expr) -> bool:
+    """Whether a side computes, so that a constant of this form is computed ahead whatever its form.
+
+    Views and cats of constants must still meet: merged weights are found to hold the given ones.
+    """
+    return OPERATORS[side.operator].kind not in (Kind.VIEW, Kind.CAT, Kind.CREATION)
 
 
 def evaluate(attr: Any, environment: Environment, oracle: Oracle) -> Any:
