@@ -49,6 +49,8 @@ class Symbol:
 
 
 NUMBER = Symbol("number", 0, 1)
+SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
+MERGE_EVERY = 4  # iterations
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ class RunStats:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def _dispatch(engine: str, key: str, *texts: str) -> Any:
-    return _engines[engine].answer(key, texts)
+def _dispatch(question: str) -> Any:
+    return _engines[question[: question.index(SEPARATOR)]].answer(question)
 
 
 def _watch(engine: str, size: int) -> bool:
@@ -120,7 +122,7 @@ class Engine:
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._symbols: dict[str, Symbol] = {}
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
-        self._answers: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._answers: dict[str, Any] = {}
         self._on_iteration: Callable[[int], bool] = lambda size: False
         self.command(
             "(sort T)",
@@ -139,6 +141,7 @@ class Engine:
             "(ruleset insertion)",
             "(ruleset analysis)",
             "(ruleset rules)",
+            "(ruleset merges)",
             "(rule ((given_meta i m)) ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)",
             "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
             "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
@@ -205,27 +208,22 @@ class Engine:
         if symbol.operator not in OPERATORS and symbol != NUMBER:
             return texts
         body = " ".join([head, *(f"(= {m} (meta {x}))" for m, x in zip(ms, xs, strict=True))])
-        keys = " ".join([*ms, *attrs])
-        columns = " ".join(["String"] * (symbol.children + symbol.attributes))
         answer = self.call(f"meta {name}", [*ms, *attrs])
         self.callback(
             f"meta {name}",
             lambda *texts: self._oracle(symbol, texts[: symbol.children], texts[symbol.children :]),
             INVALID,
         )
-        return [
-            *texts,
-            f"(relation ask_{name} ({columns}))",
-            f"(function say_{name} ({columns}) String :merge old)",
-            f"(rule ({body}) ((ask_{name} {keys})) :ruleset analysis)",
-            f"(rule ((ask_{name} {keys})) ((set (say_{name} {keys}) {answer})) :ruleset analysis)",
-            f"(rule ({body} (= m (say_{name} {keys}))) ((set (meta e) m)) :ruleset analysis)",
-        ]
+        return [*texts, f"(rule ({body}) ((set (meta e) {answer})) :ruleset analysis)"]
 
     def call(self, key: str, variables: Sequence[str], kind: str = "string") -> str:
-        """The egglog expression that calls the callback `key` on string variables."""
-        arguments = " ".join(f"(py-from-string {v})" for v in (quote(self._name), quote(key), *variables))
-        return f"(py-to-{kind} (py-call {_reference(_dispatch)} {arguments}))"
+        """The egglog expression that calls the callback `key` on string variables.
+
+        They travel as one text: each Python value that crosses is pickled.
+        """
+        parts = [quote(SEPARATOR.join([self._name, key])), *(f'{quote(SEPARATOR)} {v}' for v in variables)]
+        question = f"(py-from-string (+ {' '.join(parts)}))" if variables else f"(py-from-string {parts[0]})"
+        return f"(py-to-{kind} (py-call {_reference(_dispatch)} {question}))"
 
     def callback(self, key: str, function: Callable[..., Any], failed: Any) -> None:
         """Let rules call `function` by the name `key`; answers are remembered, `failed` where it raises.
@@ -234,16 +232,17 @@ class Engine:
         """
         self._callbacks[key] = function, failed
 
-    def answer(self, key: str, texts: tuple[str, ...]) -> Any:
-        """The (remembered) answer of a callback."""
-        if (key, texts) not in self._answers:
+    def answer(self, question: str) -> Any:
+        """The (remembered) answer of a callback to `engine, key, argument, ...`."""
+        if question not in self._answers:
+            _, key, *texts = question.split(SEPARATOR)
             function, failed = self._callbacks[key]
             try:
                 answer = function(*texts)
             except Exception:  # noqa: BLE001 - a user's rule may raise anything: then it does not match
                 answer = failed
-            self._answers[key, texts] = answer
-        return self._answers[key, texts]
+            self._answers[question] = answer
+        return self._answers[question]
 
     def insert(
         self,
@@ -298,10 +297,13 @@ class Engine:
             f"(py-to-bool (py-call {_reference(_watch)} (py-from-string {quote(self._name)})"
             f" (py-from-int (get-size!))))"
         )
+        until = f":until (guard {watch})"
+        step = f"(saturate (run analysis)) (run-with bo rules {until})"
+        # Rules with several left sides join them all, so they run once in a while only.
         outputs = self._run(
             f"(run-schedule (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"
-            f" (repeat {iterations} (saturate (run analysis)) (run-with bo rules :until (guard {watch})))"
-            " (saturate (run analysis)))"
+            f" (repeat {-(-iterations // MERGE_EVERY)} {step} (run-with bo merges)"
+            f" (repeat {MERGE_EVERY - 1} {step})) (saturate (run analysis)))"
         )
         report = outputs[0].report
         return RunStats(

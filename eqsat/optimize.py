@@ -138,7 +138,8 @@ class _Settings:
         names = [rule.name for rule in chosen]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two rules are named {min(repeated)!r}: names must be unique")
-        allowed = tuple(r for r in chosen if r.numerics <= NAMES[numerics])
+        within = (rule.within(NAMES[numerics]) for rule in chosen)
+        allowed = tuple(rule for rule in within if rule is not None)
         profile = load(device) if isinstance(device, str) else device
         return _Settings(
             allowed, profile, numerics, name, function, limits, time_limit, fold_budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -15,6 +15,7 @@ __all__ = [
     "EXACT",
     "RELAXED",
     "ROUNDING",
+    "Condition",
     "Fact",
     "Numerics",
     "Rewrite",
@@ -73,13 +74,43 @@ def given(*variables: str) -> Fact:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A predicate on variables that are named at run time, where a signature cannot name them."""
+
+    names: tuple[str, ...]
+    predicate: Callable[..., bool]
+
+    def __call__(self, *values: Any) -> bool:
+        """Whether the condition holds for the values of `names`, in this order."""
+        return self.predicate(*values)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
+
+
+def both(first: Callable[..., bool], second: Callable[..., bool]) -> Condition:
+    """The condition that two conditions on variables hold."""
+    a, b = (tuple(inspect.signature(c).parameters) for c in (first, second))
+    names = tuple(dict.fromkeys((*a, *b)))
+
+    def predicate(*values: Any) -> bool:
+        value = dict(zip(names, values, strict=True))
+        return first(*(value[n] for n in a)) and second(*(value[n] for n in b))
+
+    return Condition(names, predicate)
+
+
+@dataclass(frozen=True)
 class Rewrite:
     """A rule `left = right`, applied from left to right.
 
     `rule` takes the variables and returns (left, right) in plain torch and functions of
     `eqsat.operators`; a tuple on both sides is a multi-output rule. `when` is a predicate on the metas of
     tensor variables and the values of attribute variables, named as in `rule`. A match adds the right
-    side; the two are united only if their shapes, dtypes and devices are equal.
+    side; the two are united only if their shapes, dtypes and devices are equal. `numerics` is what the
+    rule may change; where `exact`, a predicate like `when`, holds as well it changes nothing.
 
     >>> associate = Rewrite("matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)))
     >>> print(associate)
@@ -93,6 +124,7 @@ class Rewrite:
     rule: Callable[..., Any]
     when: Callable[..., bool] | None = None
     numerics: Numerics = EXACT
+    exact: Callable[..., bool] | None = None
     facts: tuple[Fact, ...] = ()
     variables: tuple[str, ...] = ()
     left: tuple[Expr, ...] = field(default=(), init=False, compare=False, repr=False)
@@ -129,9 +161,10 @@ class Rewrite:
             raise ValueError(f"the left side does not bind {', '.join(sorted(used - bound))}")
         if unused := [v.name for v in variables if v.name not in bound]:
             raise ValueError(f"unused variable {', '.join(unused)}")
-        for name in self.predicate_variables():
-            if name not in bound:
-                raise ValueError(f"`when` names {name!r}, which is no variable of the rule")
+        for predicate in (self.when, self.exact):
+            for name in inspect.signature(predicate).parameters if predicate else ():
+                if name not in bound:
+                    raise ValueError(f"`when` names {name!r}, which is no variable of the rule")
         for fact in self.facts:
             if missing := [v for v in fact.variables if v not in bound]:
                 raise ValueError(f"fact {fact.name!r} names unknown variable {missing[0]!r}")
@@ -139,6 +172,15 @@ class Rewrite:
             for expr in side.walk():
                 if expr.operator not in OPERATORS and expr.operator not in ("variable", "number"):
                     raise ValueError(f"unknown operator {expr.operator!r}")
+
+    def within(self, numerics: Numerics) -> Rewrite | None:
+        """This rule as far as it changes no more than `numerics`; None if it always may."""
+        if self.numerics <= numerics:
+            return self
+        if self.exact is None:
+            return None
+        when = self.exact if self.when is None else both(self.when, self.exact)
+        return replace(self, when=when, numerics=EXACT, exact=None)
 
     def predicate_variables(self) -> tuple[str, ...]:
         """The variables that `when` reads."""

@@ -20,7 +20,7 @@ from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
 from eqsat.translate import symbols_of, translate
 
-QUIET = 3  # iterations without growth after which the e-graph counts as saturated
+QUIET = 5  # more than MERGE_EVERY: iterations without growth after which the e-graph counts as saturated
 
 
 class StopReason(StrEnum):
@@ -37,7 +37,7 @@ class StopReason(StrEnum):
 class Limits:
     """When to stop: rounds of rules, rows of the e-graph, seconds; and matches of a rule in one round."""
 
-    iterations: int = 40
+    iterations: int = 24
     enodes: int = 100_000
     seconds: float = 10.0
     matches: int = 2_000

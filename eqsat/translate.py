@@ -70,9 +70,10 @@ class _Translation:
                 body += [f"({fact.name} {self._v(v)})" for v in fact.variables]
         if rewrite.when is not None or self.checks:
             body.append(f"(= true {self._condition()})")
+        ruleset = "rules" if len(patterns) == 1 else "merges"
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
         return (
-            f"(rule ({' '.join(body)}) ({' '.join(head)}) :ruleset rules :name {quote(rewrite.name)})"
+            f"(rule ({' '.join(body)}) ({' '.join(head)}) :ruleset {ruleset} :name {quote(rewrite.name)})"
         )
 
     def _v(self, name: str) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from eqsat.functions import Function
@@ -22,11 +19,6 @@ STEADY = frozenset(
 def steady(f: Function) -> bool:
     """Whether a pointwise function gives an element the same bits wherever the element lies."""
     return f.name in STEADY
-
-
-def unsteady(f: Function) -> bool:
-    """Whether the last bits of a pointwise function depend on where an element lies."""
-    return not steady(f)
 
 
 def spans(x: Any, d: int) -> bool:
@@ -49,20 +41,3 @@ def widened(f: Function, g: Function, x: Any) -> bool:
     """Whether the cast `g` widens the floating-point `x`, and the cast `f` brings it back."""
     back = f.name == g.name == "to" and x.dtype.is_floating_point and f.parameters == (x.dtype,)
     return back and g.parameters[0].itemsize > x.dtype.itemsize
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A predicate on variables that are named at run time, for a rule that is generated for several arities."""
-
-    names: tuple[str, ...]
-    predicate: Callable[..., bool]
-
-    def __call__(self, *values: Any) -> bool:
-        """Whether the condition holds for the values of `names`, in this order."""
-        return self.predicate(*values)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from eqsat.functions import Function
 from eqsat.operators import cat, slice_
-from eqsat.rewrite import EXACT, ROUNDING, Numerics, Rewrite, attribute
-from rewrites.attributes import Condition, spans, steady, unsteady
+from eqsat.rewrite import ROUNDING, Condition, Rewrite, attribute
+from rewrites.attributes import spans, steady
 
 PARTS = (2, 3, 4)
 
@@ -81,7 +80,7 @@ def _flatten(n: int, i: int, m: int) -> Rewrite:
     return Rewrite(f"cat-flatten-{n}-{i}-{m}", rule, variables=(*names(n + m - 1), "d"))
 
 
-def _pointwise(n: int, suffix: str, chosen: Callable[[Function], bool], numerics: Numerics) -> tuple[Rewrite, ...]:
+def _pointwise(n: int) -> tuple[Rewrite, ...]:
     """Pointwise functions across a cat of `n` parts, both ways."""
     x, y = names(n), tuple(f"y{i}" for i in range(n))
 
@@ -98,24 +97,24 @@ def _pointwise(n: int, suffix: str, chosen: Callable[[Function], bool], numerics
     def backwards(rule: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *v: rule(*v)[::-1]
 
-    def alike(f: Function, *parts: Any) -> bool:
-        return chosen(f) and len({part.dtype for part in parts}) == 1
+    def alike(*parts: Any) -> bool:
+        return len({part.dtype for part in parts}) == 1
 
-    def around(f: Function, d: int, a: Any, *parts: Any) -> bool:
-        return alike(f, *parts) and not spans(a, d)
+    def around(d: int, a: Any, *parts: Any) -> bool:
+        return alike(*parts) and not spans(a, d)
 
-    def aligned(f: Function, d: int, *v: Any) -> bool:
+    def aligned(d: int, *v: Any) -> bool:
         same = all(a.ndim == b.ndim and a.shape[d] == b.shape[d] for a, b in zip(v[:n], v[n:], strict=True))
-        return same and alike(f, *v[:n]) and alike(f, *v[n:])
+        return same and alike(*v[:n]) and alike(*v[n:])
 
     one, beside, both = ("f", "d", *x), ("f", "d", "a", *x), ("f", "d", *x, *y)
     return (
-        Rewrite(f"cat-unary-{n}{suffix}",       backwards(unary),  when=Condition(("f", *x), alike), numerics=numerics, variables=one),
-        Rewrite(f"unary-cat-{n}{suffix}",       unary,             when=Condition(("f", *x), alike), numerics=numerics, variables=one),
-        Rewrite(f"cat-binary-{n}{suffix}",      backwards(binary), when=Condition(both, aligned),    numerics=numerics, variables=both),
-        Rewrite(f"binary-cat-{n}{suffix}",      binary,            when=Condition(both, aligned),    numerics=numerics, variables=both),
-        Rewrite(f"cat-binary-with-{n}{suffix}", backwards(shared), when=Condition(beside, around),   numerics=numerics, variables=beside),
-        Rewrite(f"binary-with-cat-{n}{suffix}", shared,            when=Condition(beside, around),   numerics=numerics, variables=beside),
+        Rewrite(f"cat-unary-{n}",       backwards(unary),  when=Condition(x, alike), numerics=ROUNDING, exact=steady, variables=one),
+        Rewrite(f"unary-cat-{n}",       unary,             when=Condition(x, alike), numerics=ROUNDING, exact=steady, variables=one),
+        Rewrite(f"cat-binary-{n}",      backwards(binary), when=Condition(both[1:], aligned),    numerics=ROUNDING, exact=steady, variables=both),
+        Rewrite(f"binary-cat-{n}",      binary,            when=Condition(both[1:], aligned),    numerics=ROUNDING, exact=steady, variables=both),
+        Rewrite(f"cat-binary-with-{n}", backwards(shared), when=Condition(beside[1:], around),   numerics=ROUNDING, exact=steady, variables=beside),
+        Rewrite(f"binary-with-cat-{n}", shared,            when=Condition(beside[1:], around),   numerics=ROUNDING, exact=steady, variables=beside),
     )
 
 
@@ -124,6 +123,5 @@ CAT = (
     *(_slice_apart(n) for n in PARTS),
     *(_tiles(n) for n in PARTS),
     *(_flatten(n, i, m) for n, m in ((2, 2), (2, 3), (3, 2)) for i in range(n)),
-    *(rule for n in PARTS[:2] for rule in _pointwise(n, "", steady, EXACT)),
-    *(rule for n in PARTS[:2] for rule in _pointwise(n, "-rounding", unsteady, ROUNDING)),
+    *(rule for n in PARTS[:2] for rule in _pointwise(n)),
 )

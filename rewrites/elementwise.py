@@ -21,9 +21,10 @@ def commutes(f: Function, y: Any) -> bool:
     return f.commutative and isinstance(y, Meta)
 
 
-def zeros_differ(f: Function, x: Any) -> bool:
-    """Whether which of 0.0 and -0.0 the function returns depends on the order of its operands."""
-    return f.name in ("maximum", "minimum") and real(x)
+def orderless(f: Function, x: Any, y: Any) -> bool:
+    """Whether exchanging the operands keeps every bit: the sign of a zero in a maximum, and complex NaN, it may not."""
+    dtypes = [v.dtype for v in (x, y) if isinstance(v, Meta)]
+    return not any(t.is_complex or (t.is_floating_point and f.name in ("maximum", "minimum")) for t in dtypes)
 
 
 def number(a: Any) -> bool:
@@ -84,8 +85,7 @@ def uniform(value: Any, dtype: torch.dtype) -> Any:
 
 
 ELEMENTWISE = (
-    Rewrite("binary-commute",      lambda f, x, y:          (f(x, y), f(y, x)),                                        when=lambda f, x, y: commutes(f, y) and not zeros_differ(f, x)),
-    Rewrite("binary-commute-zero", lambda f, x, y:          (f(x, y), f(y, x)),                                        when=lambda f, x, y: commutes(f, y) and zeros_differ(f, x), numerics=ROUNDING),
+    Rewrite("binary-commute",      lambda f, x, y:          (f(x, y), f(y, x)),                                        when=commutes, numerics=ROUNDING, exact=orderless),
     Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda x, z, t: isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),
     # Identities. x + 0.0 is not x where x is -0.0.
     Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from eqsat.functions import Function
 from eqsat.meta import Meta
 from eqsat.operators import (
     affine,
@@ -25,8 +23,8 @@ from eqsat.operators import (
     slice_,
     softmax,
 )
-from eqsat.rewrite import EXACT, ROUNDING, Numerics, Rewrite, attribute, ordered
-from rewrites.attributes import shared_tail, spans, steady, unsteady
+from eqsat.rewrite import ROUNDING, Rewrite, attribute, ordered
+from rewrites.attributes import shared_tail, spans, steady
 
 Shape = tuple[Any, ...]
 Cut = tuple[int, Any, Any, int]  # dim, start, end, step
@@ -124,30 +122,29 @@ def queries(start: int, end: int, step: int, causal: bool, q: Any, k: Any) -> bo
     return not causal or (step == 1 and (start == 0 or (end - start == 1 and end == q.shape[-2] == k.shape[-2])))
 
 
-def _pointwise(suffix: str, chosen: Callable[[Function], bool], numerics: Numerics) -> tuple[Rewrite, ...]:
-    """Views across pointwise functions; operands that broadcast along the view stay as they are."""
-    return (
-        Rewrite(f"slice-unary{suffix}",         lambda f, x, d, s, e, k:    (slice_(f(x), d, s, e, k), f(slice_(x, d, s, e, k))),                             when=chosen, numerics=numerics),
-        Rewrite(f"slice-binary{suffix}",        lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), slice_(y, d, s, e, k))),   when=lambda f, x, y, d: chosen(f) and spans(x, d) and spans(y, d), numerics=numerics),
-        Rewrite(f"slice-binary-left{suffix}",   lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), y)),                       when=lambda f, x, y, d: chosen(f) and spans(x, d) and not spans(y, d), numerics=numerics),
-        Rewrite(f"slice-binary-right{suffix}",  lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(x, slice_(y, d, s, e, k))),                       when=lambda f, x, y, d: chosen(f) and spans(y, d) and not spans(x, d), numerics=numerics),
-        Rewrite(f"permute-unary{suffix}",       lambda f, x, p:             (permute(f(x), p), f(permute(x, p))),                                             when=chosen, numerics=numerics),
-        Rewrite(f"permute-binary{suffix}",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda f, x, y: chosen(f) and x.ndim == y.ndim, numerics=numerics),
-        Rewrite(f"permute-binary-left{suffix}", lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), y)),                                       when=lambda f, x, y, p: chosen(f) and y.ndim < x.ndim and fixed(p, y.ndim), numerics=numerics),
-        Rewrite(f"permute-binary-right{suffix}", lambda f, x, y, p:         (permute(f(x, y), p), f(x, permute(y, p))),                                       when=lambda f, x, y, p: chosen(f) and x.ndim < y.ndim and fixed(p, x.ndim), numerics=numerics),
-        Rewrite(f"permute-scale{suffix}",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda f, a: chosen(f) and a.ndim == 0, numerics=numerics),
-        Rewrite(f"split-unary{suffix}",         lambda f, x, z:             (reshape(f(x), z), f(reshape(x, z))),                                             when=lambda f, x, z: chosen(f) and len(z) > x.ndim, numerics=numerics),
-        Rewrite(f"split-binary{suffix}",        lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), reshape(y, z))),                           when=lambda f, x, y, z: chosen(f) and len(z) > x.ndim and x.shape == y.shape, numerics=numerics),
-        Rewrite(f"split-binary-left{suffix}",   lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), y)),                                       when=lambda f, x, y, z: chosen(f) and len(z) > x.ndim > y.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=numerics),
-        Rewrite(f"merge-unary{suffix}",         lambda f, x, z:             (f(reshape(x, z)), reshape(f(x), z)),                                             when=lambda f, x, z: chosen(f) and len(z) < x.ndim, numerics=numerics),
-        Rewrite(f"merge-binary{suffix}",        lambda f, x, y, z:          (f(reshape(x, z), reshape(y, z)), reshape(f(x, y), z)),                           when=lambda f, x, y, z: chosen(f) and len(z) < x.ndim and x.shape == y.shape, numerics=numerics),
-        Rewrite(f"merge-binary-left{suffix}",   lambda f, x, y, z:          (f(reshape(x, z), y), reshape(f(x, y), z)),                                       when=lambda f, x, y, z: chosen(f) and y.ndim <= len(z) < x.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=numerics),
-        Rewrite(f"unary-expand{suffix}",        lambda f, x, z:             (f(expand(x, z)), expand(f(x), z)),                                               when=chosen, numerics=numerics),
-        Rewrite(f"binary-expand{suffix}",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                              when=chosen, numerics=numerics),
-        Rewrite(f"binary-expand-scale{suffix}", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda f, a: chosen(f) and a.ndim == 0, numerics=numerics),
-        Rewrite(f"binary-expand-left{suffix}",  lambda f, x, y, z:          (f(expand(x, z), y), f(x, y)),                                                    when=lambda f, x, y, z: chosen(f) and covers(y, x, z), numerics=numerics),
-        Rewrite(f"binary-expand-right{suffix}", lambda f, x, y, z:          (f(y, expand(x, z)), f(y, x)),                                                    when=lambda f, x, y, z: chosen(f) and covers(y, x, z), numerics=numerics),
-    )
+# Views across pointwise functions; operands that broadcast along the view stay as they are.
+POINTWISE = (
+    Rewrite("slice-unary",         lambda f, x, d, s, e, k:    (slice_(f(x), d, s, e, k), f(slice_(x, d, s, e, k))),                              numerics=ROUNDING, exact=steady),
+    Rewrite("slice-binary",        lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), slice_(y, d, s, e, k))),   when=lambda x, y, d: spans(x, d) and spans(y, d), numerics=ROUNDING, exact=steady),
+    Rewrite("slice-binary-left",   lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), y)),                       when=lambda x, y, d: spans(x, d) and not spans(y, d), numerics=ROUNDING, exact=steady),
+    Rewrite("slice-binary-right",  lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(x, slice_(y, d, s, e, k))),                       when=lambda x, y, d: spans(y, d) and not spans(x, d), numerics=ROUNDING, exact=steady),
+    Rewrite("permute-unary",       lambda f, x, p:             (permute(f(x), p), f(permute(x, p))),                                              numerics=ROUNDING, exact=steady),
+    Rewrite("permute-binary",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda x, y: x.ndim == y.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("permute-binary-left", lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), y)),                                       when=lambda x, y, p: y.ndim < x.ndim and fixed(p, y.ndim), numerics=ROUNDING, exact=steady),
+    Rewrite("permute-binary-right", lambda f, x, y, p:         (permute(f(x, y), p), f(x, permute(y, p))),                                       when=lambda x, y, p: x.ndim < y.ndim and fixed(p, x.ndim), numerics=ROUNDING, exact=steady),
+    Rewrite("permute-scale",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=steady),
+    Rewrite("split-unary",         lambda f, x, z:             (reshape(f(x), z), f(reshape(x, z))),                                             when=lambda x, z: len(z) > x.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("split-binary",        lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), reshape(y, z))),                           when=lambda x, y, z: len(z) > x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=steady),
+    Rewrite("split-binary-left",   lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), y)),                                       when=lambda x, y, z: len(z) > x.ndim > y.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("merge-unary",         lambda f, x, z:             (f(reshape(x, z)), reshape(f(x), z)),                                             when=lambda x, z: len(z) < x.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("merge-binary",        lambda f, x, y, z:          (f(reshape(x, z), reshape(y, z)), reshape(f(x, y), z)),                           when=lambda x, y, z: len(z) < x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=steady),
+    Rewrite("merge-binary-left",   lambda f, x, y, z:          (f(reshape(x, z), y), reshape(f(x, y), z)),                                       when=lambda x, y, z: y.ndim <= len(z) < x.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("unary-expand",        lambda f, x, z:             (f(expand(x, z)), expand(f(x), z)),                                                numerics=ROUNDING, exact=steady),
+    Rewrite("binary-expand",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                               numerics=ROUNDING, exact=steady),
+    Rewrite("binary-expand-scale", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=steady),
+    Rewrite("binary-expand-left",  lambda f, x, y, z:          (f(expand(x, z), y), f(x, y)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=steady),
+    Rewrite("binary-expand-right", lambda f, x, y, z:          (f(y, expand(x, z)), f(y, x)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=steady),
+)
 
 
 def covers_batch(a: Any, b: Any, z: Shape) -> bool:
@@ -201,8 +198,7 @@ MOVEMENT = (
     Rewrite("slice-expanded",        lambda x, z, d, s, e, k:         (slice_(expand(x, z), d, s, e, k), expand(x, resized(z, d, s, e, k))),        when=lambda x, d: not spans(x, d)),
     Rewrite("slice-full",            lambda z, v, t, c, d, s, e, k:   (slice_(full(z, v, t, c), d, s, e, k), full(resized(z, d, s, e, k), v, t, c))),
     # Pointwise functions.
-    *_pointwise("", steady, EXACT),
-    *_pointwise("-rounding", unsteady, ROUNDING),
+    *POINTWISE,
     *(_where(*which) for which in ((True, False, False), (True, True, False), (True, False, True), (True, True, True))),
     # Rows that are computed apart.
     Rewrite("slice-embedding",       lambda w, i, d, s, e, k:         (slice_(embedding(w, i), d, s, e, k), embedding(w, slice_(i, d + 1, s, e, k))), when=lambda d: d < -1),
