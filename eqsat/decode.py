@@ -204,7 +204,11 @@ class _Decoder:
             return False
         if any(r.alias_info is not None for r in target._schema.returns):
             return False
-        pairs = [(n, self.values.get(self._class(n))) for n in given.all_input_nodes if n in self.encoding.handles]
+        pairs = [
+            (n, self.values.get(self._class(n)))
+            for n in given.all_input_nodes
+            if n in self.encoding.handles
+        ]
         return all(
             isinstance(new, Node) and same_strides(new.meta["val"], old.meta["val"])
             for old, new in pairs

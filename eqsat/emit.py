@@ -130,9 +130,7 @@ class Emitter:
         # Gaps: a buffer of the given extent, written where the value lies.
         last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
         extent = 0 if 0 in shape else last + 1
-        buffer = self.call(
-            aten.empty.memory_format, [extent], dtype=like.dtype, device=like.device
-        )
+        buffer = self.call(aten.empty.memory_format, [extent], dtype=like.dtype, device=like.device)
         filled = self.call(aten.as_strided_scatter.default, buffer, node, shape, stride, 0)
         return self.call(aten.as_strided.default, filled, shape, stride, 0)
 

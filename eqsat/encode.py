@@ -44,7 +44,9 @@ class Encoding:
     origins: Mapping[int, Node]
     constant: tuple[int, ...]
     finite: tuple[int, ...]
-    opaque: Mapping[str, str] = field(default_factory=dict)  # operator -> why it is not in the language
+    opaque: Mapping[str, str] = field(
+        default_factory=dict
+    )  # operator -> why it is not in the language
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:

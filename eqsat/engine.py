@@ -42,7 +42,11 @@ class Symbol:
     def name(self) -> str:
         """The constructor's name in egglog text."""
         known = OPERATORS.get(self.operator)
-        base = self.operator if known is None or not known.variadic else f"{self.operator}_{self.children}"
+        base = (
+            self.operator
+            if known is None or not known.variadic
+            else f"{self.operator}_{self.children}"
+        )
         if self.layout:
             base = f"{self.operator}_{self.layout}"
         return re.sub(r"\W", lambda m: f"_{ord(m[0]):x}" if m[0] != "." else "_", base)
@@ -98,6 +102,10 @@ def _watch(engine: str, size: int) -> bool:
     return bool(_engines[engine].watch(int(size)))
 
 
+def _stopped(engine: str) -> bool:
+    return _engines[engine].stopped
+
+
 def _reference(function: Callable[..., Any]) -> str:
     return f'(py-object "{base64.b64encode(pickle.dumps(function)).decode()}")'
 
@@ -124,6 +132,7 @@ class Engine:
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
         self._answers: dict[str, Any] = {}
         self._on_iteration: Callable[[int], bool] = lambda size: False
+        self.stopped = False
         self.command(
             "(sort T)",
             "(constructor Node (i64) T)",
@@ -167,7 +176,9 @@ class Engine:
             return self._egraph.run_program(*self._egraph.parse_program(text))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a Rust panic is a BaseException; afterwards the e-graph is dead
+        except (
+            BaseException
+        ) as error:  # a Rust panic is a BaseException; afterwards the e-graph is dead
             raise EngineError(f"{type(error).__name__}: {error} in {text[:300]}") from error
 
     def declare(
@@ -221,8 +232,15 @@ class Engine:
 
         They travel as one text: each Python value that crosses is pickled.
         """
-        parts = [quote(SEPARATOR.join([self._name, key])), *(f'{quote(SEPARATOR)} {v}' for v in variables)]
-        question = f"(py-from-string (+ {' '.join(parts)}))" if variables else f"(py-from-string {parts[0]})"
+        parts = [
+            quote(SEPARATOR.join([self._name, key])),
+            *(f"{quote(SEPARATOR)} {v}" for v in variables),
+        ]
+        question = (
+            f"(py-from-string (+ {' '.join(parts)}))"
+            if variables
+            else f"(py-from-string {parts[0]})"
+        )
         return f"(py-to-{kind} (py-call {_reference(_dispatch)} {question}))"
 
     def callback(self, key: str, function: Callable[..., Any], failed: Any) -> None:
@@ -292,17 +310,15 @@ class Engine:
 
         `match_limit` is what one rule may match in one iteration before it is banned for a while.
         """
-        self._on_iteration = on_iteration
-        watch = (
-            f"(py-to-bool (py-call {_reference(_watch)} (py-from-string {quote(self._name)})"
-            f" (py-from-int (get-size!))))"
-        )
-        until = f":until (guard {watch})"
+        self._on_iteration, self.stopped = on_iteration, False
+        name = f"(py-from-string {quote(self._name)})"
+        until = f":until (guard (py-to-bool (py-call {_reference(_watch)} {name} (py-from-int (get-size!)))))"
+        stopped = f":until (guard (py-to-bool (py-call {_reference(_stopped)} {name})))"
         step = f"(saturate (run analysis)) (run-with bo rules {until})"
         # Rules with several left sides join them all, so they run once in a while only.
         outputs = self._run(
             f"(run-schedule (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"
-            f" (repeat {-(-iterations // MERGE_EVERY)} {step} (run-with bo merges)"
+            f" (repeat {-(-iterations // MERGE_EVERY)} {step} (run-with bo merges {stopped})"
             f" (repeat {MERGE_EVERY - 1} {step})) (saturate (run analysis)))"
         )
         report = outputs[0].report
@@ -317,7 +333,8 @@ class Engine:
 
     def watch(self, size: int) -> bool:
         """Called by egglog once an iteration; True stops the run."""
-        return self._on_iteration(size)
+        self.stopped = self._on_iteration(size)
+        return self.stopped
 
     def snapshot(self) -> Snapshot:
         """The whole e-graph, read back."""
@@ -361,4 +378,3 @@ class Engine:
             ),
             num_classes=len(ids),
         )
-

@@ -15,8 +15,7 @@ from eqsat.functions import POINTWISE, Function
 P = ParamSpec("P")
 T = TypeVar("T")
 SEVERAL = frozenset(  # functions whose every argument is an operand, a number too
-    "add sub mul div div_floor div_trunc pow maximum minimum where eq ne lt le gt ge remainder fmod"
-    " bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
+    ["add", "sub", "mul", "div", "div_floor", "div_trunc", "pow", "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"]
 )
 FAMILY = {1: "unary", 2: "binary", 3: "ternary"}
 

@@ -19,7 +19,7 @@ from eqsat.meta import Symbolic
 aten = torch.ops.aten
 _FILLS = (aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default)
 _VIEWS = frozenset(
-    "view reshape permute transpose t expand slice select squeeze unsqueeze alias detach".split()
+    ["view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "squeeze", "unsqueeze", "alias", "detach"]
 )
 
 

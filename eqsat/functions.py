@@ -107,12 +107,10 @@ NUMBER_SPELLING: dict[str, Any] = {
     "pow": aten.pow.Tensor_Scalar,
     **{name: getattr(aten, name).Scalar for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: getattr(aten, name).Scalar for name in ("remainder", "fmod")},
-    **{
-        f"bitwise_{name}": getattr(aten, f"bitwise_{name}").Scalar for name in ("and", "or", "xor")
-    },
+    **{f"bitwise_{name}": getattr(aten, f"bitwise_{name}").Scalar for name in ("and", "or", "xor")},
 }
 COMMUTATIVE = frozenset(
-    "add mul maximum minimum eq ne bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
+    ["add", "mul", "maximum", "minimum", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"]
 )
 # f(a, b) with a number first is spelled with the operands exchanged.
 FLIPPED = {
@@ -154,9 +152,7 @@ class Function:
         """How the function prints, and its text in the e-graph."""
         if not self.parameters:
             return self.name
-        shown = ",".join(
-            repr(p) if isinstance(p, (str, Hole)) else str(p) for p in self.parameters
-        )
+        shown = ",".join(repr(p) if isinstance(p, (str, Hole)) else str(p) for p in self.parameters)
         return f"{self.name}({shown})"
 
     @property

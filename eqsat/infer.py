@@ -17,8 +17,7 @@ from eqsat.meta import EFFECT, INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, s
 from eqsat.operators import OPERATORS
 
 FLOATING = frozenset(  # the meta device takes integers that no kernel takes
-    "softmax log_softmax layer_norm rms_norm group_norm batch_norm avg_pool2d adaptive_avg_pool2d"
-    " upsample_bilinear2d".split()
+    ["softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm", "avg_pool2d", "adaptive_avg_pool2d", "upsample_bilinear2d"]
 )
 
 
@@ -69,7 +68,9 @@ class Oracle:
                     devices = {str(attributes[-1]): None}
                     attributes = [*attributes[:-1], torch.device("meta")]
                 result = meta_of(operator.evaluate(*operands, *attributes))
-            except Exception:  # whatever torch refuses is not a value: an "invalid" e-class, no crash
+            except (
+                Exception
+            ):  # whatever torch refuses is not a value: an "invalid" e-class, no crash
                 return None
         if not isinstance(result, Meta):
             return result
@@ -140,9 +141,11 @@ def _canonical(name: str, metas: Sequence[Any], attributes: Sequence[Any]) -> bo
         return all(m.dtype not in (torch.bool, bool) for m in metas)
     if name == "reduction":
         dims = attributes[1]
-        return isinstance(attributes[0], Function) and all(
-            -metas[0].ndim <= d < 0 for d in dims
-        ) and list(dims) == sorted(set(dims))
+        return (
+            isinstance(attributes[0], Function)
+            and all(-metas[0].ndim <= d < 0 for d in dims)
+            and list(dims) == sorted(set(dims))
+        )
     if name in ("matmul", "affine", "convolution"):  # the meta device multiplies what no other does
         return len({m.dtype for m in metas}) == 1
     if name == "attention":

@@ -95,7 +95,9 @@ class Texts:
         if value is None or isinstance(value, (bool, int, float, complex)):
             return repr(value)
         if isinstance(value, str):
-            return ascii(value)  # plain characters only, for a text travels through files and egglog
+            return ascii(
+                value
+            )  # plain characters only, for a text travels through files and egglog
         if isinstance(value, Symbolic):
             return f"<{value.node.expr}>"
         if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):

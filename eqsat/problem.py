@@ -82,9 +82,7 @@ def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Cho
 
 
 class _Pricer:
-    def __init__(
-        self, snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) -> None:
         self.snapshot = snapshot
         self.value = encoding.texts.value
         self.device = device

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eqsat.encode import Encoding
+from eqsat.encode import LEAF, Encoding
 from eqsat.engine import NUMBER, Engine, Snapshot, Symbol
 from eqsat.functions import Function
 from eqsat.kind import Kind
@@ -118,7 +118,8 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_finite_rules(list(needed), engine, texts.value))
     constant = set(encoding.constant)
-    varying = [handle for handle in encoding.leaves if handle not in constant]
+    leaves = (row.handle for row in encoding.rows if row.symbol == LEAF)
+    varying = [handle for handle in leaves if handle not in constant]
     engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite, varying)
     for index, rule in enumerate(rules):
         engine.command(translate(rule, index, engine, encoding.oracle))
@@ -156,7 +157,7 @@ def _finite_rules(
         elif kind in (Kind.VIEW, Kind.CAT, Kind.GATHER) and xs:
             conditions = " ".join(f"(finite {x})" for x in xs)
         elif symbol.operator == "ternary":
-            conditions = "(finite x1) (finite x2) (= a0 \"where\")"
+            conditions = '(finite x1) (finite x2) (= a0 "where")'
         elif symbol.operator == "unary":
             call = engine.call("finite function", ["a0", "m"], "bool")
             conditions = f"(finite x0) (= m (meta x0)) (= true {call})"
@@ -206,6 +207,8 @@ class _Watch:
         self.stop: StopReason | None = None
 
     def __call__(self, size: int) -> bool:
+        if self.stop is None and len(self.sizes) >= self.limits.iterations:
+            self.stop = StopReason.ITERATIONS
         if self.stop is not None:
             return True
         spent = time.perf_counter() - self.start

@@ -314,9 +314,7 @@ def _pointwise(c: Call) -> Any:
             template.append(value)
     if len(operands) not in _FAMILY or c.out.is_complex():
         return None
-    return Term(
-        _FAMILY[len(operands)], tuple(operands), (Function(str(target), tuple(template)),)
-    )
+    return Term(_FAMILY[len(operands)], tuple(operands), (Function(str(target), tuple(template)),))
 
 
 def _matmul(c: Call) -> Any:
@@ -367,9 +365,7 @@ def _attention(c: Call) -> Any:
     scale = c["scale"]
     if scale is None and isinstance(size, int):
         scale = 1.0 / math.sqrt(size)
-    children = tuple(
-        a for a in (c["query"], c["key"], c["value"], c["attn_mask"]) if a is not None
-    )
+    children = tuple(a for a in (c["query"], c["key"], c["value"], c["attn_mask"]) if a is not None)
     return Term("attention", children, (c["is_causal"], scale, c["enable_gqa"]))
 
 
@@ -488,7 +484,9 @@ def _table() -> dict[str, Callable[[Call], Any]]:
     def put(entry: Callable[[Call], Any], *names: str) -> None:
         table.update((f"aten.{name}", entry) for name in names)
 
-    put(_same_shape, "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints")
+    put(
+        _same_shape, "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints"
+    )
     put(_same_shape, "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default")
     put(_same_shape, "unflatten.int", "view_as.default", "reshape_as.default")
     put(lambda c: _swap(c.x) if val(c.x).ndim == 2 else c.x, "t.default")
@@ -504,11 +502,15 @@ def _table() -> dict[str, Callable[[Call], Any]]:
         lambda c: _select(c.x, c["dim"] % val(c.x).ndim, val(c["index"]), c.out.shape),
         "select.int",
     )
-    put(_identity, "clone.default", "contiguous.default", "alias.default", "lift_fresh_copy.default")
+    put(
+        _identity, "clone.default", "contiguous.default", "alias.default", "lift_fresh_copy.default"
+    )
     put(_dropout, "dropout.default")
     put(_cast, "to.dtype", "to.device", "to.dtype_layout", "to.other", "_to_copy.default")
     put(_cast, "type_as.default")
-    put(lambda c: _full(c, c["fill_value"]), "full.default", "full_like.default", "new_full.default")
+    put(
+        lambda c: _full(c, c["fill_value"]), "full.default", "full_like.default", "new_full.default"
+    )
     put(lambda c: _full(c, 0), "zeros.default", "zeros_like.default", "new_zeros.default")
     put(lambda c: _full(c, 1), "ones.default", "ones_like.default", "new_ones.default")
     put(lambda c: _full(c, c["s"]), "scalar_tensor.default")
@@ -529,10 +531,12 @@ def _table() -> dict[str, Callable[[Call], Any]]:
     put(_binary("logical_or"), "logical_or.default")
     put(_binary("maximum"), "maximum.default")
     put(_binary("minimum"), "minimum.default")
-    taken = set("add sub mul div pow where to maximum minimum round remainder fmod".split())
+    taken = set(["add", "sub", "mul", "div", "pow", "where", "to", "maximum", "minimum", "round", "remainder", "fmod"])
     taken |= {"eq", "ne", "lt", "le", "gt", "ge"}
     for name in POINTWISE:
-        if name not in taken and not name.startswith(("div", "bitwise_a", "bitwise_o", "bitwise_x")):
+        if name not in taken and not name.startswith(
+            ("div", "bitwise_a", "bitwise_o", "bitwise_x")
+        ):
             table.setdefault(f"aten.{name}.default", _named(name))
     put(_matmul, "mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default")
     put(_linear, "linear.default")
@@ -546,9 +550,7 @@ def _table() -> dict[str, Callable[[Call], Any]]:
     put(_reduction("amax"), "amax.default")
     put(_reduction("amin"), "amin.default")
     put(
-        lambda c: _layer_norm_term(
-            c.x, c["normalized_shape"], c["weight"], c["bias"], c["eps"]
-        ),
+        lambda c: _layer_norm_term(c.x, c["normalized_shape"], c["weight"], c["bias"], c["eps"]),
         "layer_norm.default",
     )
     put(_rms_norm, "rms_norm.default")

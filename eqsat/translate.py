@@ -72,9 +72,7 @@ class _Translation:
             body.append(f"(= true {self._condition()})")
         ruleset = "rules" if len(patterns) == 1 else "merges"
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
-        return (
-            f"(rule ({' '.join(body)}) ({' '.join(head)}) :ruleset {ruleset} :name {quote(rewrite.name)})"
-        )
+        return f"(rule ({' '.join(body)}) ({' '.join(head)}) :ruleset {ruleset} :name {quote(rewrite.name)})"
 
     def _v(self, name: str) -> str:
         return f"v_{name}"
@@ -160,9 +158,16 @@ class _Translation:
 def _works(side: Expr) -> bool:
     """Whether a side computes, so that a constant of this form is computed ahead whatever its form.
 
-    Views and cats of constants must still meet: merged weights are found to hold the given ones.
+    Views and cats of constants must still meet: merged weights are found to hold the given ones. So
+    must what is computed from fills, which may become one.
     """
-    return OPERATORS[side.operator].kind not in (Kind.VIEW, Kind.CAT, Kind.CREATION)
+    moves = (Kind.VIEW, Kind.CAT, Kind.CREATION)
+    fills = (
+        OPERATORS[c.operator].kind is Kind.CREATION
+        for c in side.children
+        if c.operator in OPERATORS
+    )
+    return OPERATORS[side.operator].kind not in moves and not any(fills)
 
 
 def evaluate(attr: Any, environment: Environment, oracle: Oracle) -> Any:

@@ -120,6 +120,7 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "pow.Tensor_Scalar": [(X, 2), (X, 0.5), (INTS, 3)],
         "where.self": [(B, X, Y), (B, X, COLUMN), (B, INTS, X)],
         "where.ScalarOther": [(B, X, 0.0), (B, INTS, 1)],
+        "masked_fill.Scalar": [(X, B, 0.5), (INTS, B, 1)],
         "where.ScalarSelf": [(B, 1, X)],
         "where.Scalar": [(B, 1.0, 0.0)],
         "logical_and.default": [(B, C), (X, INTS)],
