@@ -1,4 +1,4 @@
-"""An FX graph as e-nodes: what the language can say becomes terms, everything else leaves and opaque operators."""
+"""An FX graph as e-nodes: terms of the language where it has them, else leaves and opaque operators."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ SMALL = 1 << 20  # constants up to this many elements are read to know whether t
 class Encoding:
     """A graph as rows for the e-graph, and what decoding needs to come back.
 
-    Rows are in the order of the graph; a handle is a row's number. `leaves` are the FX nodes behind leaf
-    e-nodes; `effects` those that must run, in this order; `origins` the first FX node of each handle.
+    Rows are in the order of the graph; a handle is a row's number. `leaves` are the FX nodes behind
+    leaf e-nodes; `effects` those that must run, in this order; `origins` the first FX node of each
+    handle; `opaque` says why an operator is not in the language.
     """
 
     graph: Graph
@@ -44,9 +45,7 @@ class Encoding:
     origins: Mapping[int, Node]
     constant: tuple[int, ...]
     finite: tuple[int, ...]
-    opaque: Mapping[str, str] = field(
-        default_factory=dict
-    )  # operator -> why it is not in the language
+    opaque: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:

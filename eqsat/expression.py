@@ -15,7 +15,8 @@ from eqsat.functions import POINTWISE, Function
 P = ParamSpec("P")
 T = TypeVar("T")
 SEVERAL = frozenset(  # functions whose every argument is an operand, a number too
-    ["add", "sub", "mul", "div", "div_floor", "div_trunc", "pow", "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"]
+    "add sub mul div div_floor div_trunc pow maximum minimum where eq ne lt le gt ge remainder fmod "
+    "bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
 )
 FAMILY = {1: "unary", 2: "binary", 3: "ternary"}
 
@@ -138,7 +139,7 @@ class Expr:
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Expr:
-        """The expression of a torch function named like a pointwise function, such as `torch.relu`."""
+        """The expression of a torch function named like a pointwise function: `torch.relu`."""
         name = getattr(func, "__name__", str(func))
         if name not in POINTWISE or name == "to":
             raise ValueError(
@@ -171,7 +172,7 @@ class Expr:
 
 
 class Var(Expr):
-    """A variable of a rule; whether it is a tensor, an attribute or a function shows where it stands."""
+    """A variable of a rule; where it stands shows if it is a tensor, an attribute or a function."""
 
     def __init__(self, name: str) -> None:
         super().__init__("variable")
@@ -179,7 +180,7 @@ class Var(Expr):
         self.kind: str | None = None
 
     def become(self, kind: str) -> Var:
-        """This variable, now known to be a "tensor" or an "attribute"; ValueError if it was the other."""
+        """This variable, now a "tensor" or an "attribute"; ValueError if it was the other."""
         if self.kind not in (None, kind):
             raise ValueError(f"variable {self.name!r} is used as {self.kind} and as {kind}")
         self.kind = kind
@@ -202,7 +203,7 @@ class Var(Expr):
 
 
 def apply(function: Any, *operands: Any) -> Any:
-    """The application of a pointwise function to expressions, or arithmetic on attribute variables."""
+    """A pointwise function applied to expressions, or arithmetic on attribute variables."""
     if all(
         not isinstance(o, Expr) or (isinstance(o, Var) and o.kind == "attribute") for o in operands
     ) and isinstance(function, Function):
@@ -239,7 +240,7 @@ def attribute_of(argument: Any) -> Any:
 
 
 def attribute(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, marked so that a rule may call it on attributes: then it is called at each match."""
+    """The function, for a rule to call on attributes: then it runs at each match."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:

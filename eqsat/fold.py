@@ -19,13 +19,13 @@ from eqsat.meta import Symbolic
 aten = torch.ops.aten
 _FILLS = (aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default)
 _VIEWS = frozenset(
-    ["view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "squeeze", "unsqueeze", "alias", "detach"]
+    "view reshape permute transpose t expand slice select squeeze unsqueeze alias detach".split()
 )
 
 
 @dataclass(frozen=True)
 class Folding:
-    """The constants that replace calls, by the name of their new placeholder, and their size in bytes."""
+    """The constants that replace calls, by the name of their new placeholder; their bytes."""
 
     tensors: Mapping[str, Tensor]
     bytes: int
@@ -34,7 +34,7 @@ class Folding:
 def fold(
     graph: Graph, constants: Mapping[str, Tensor], mode: FakeTensorMode, budget: int
 ) -> Folding | None:
-    """Replaces, in `graph`, constant calls by placeholders; None (and no change) if over `budget` bytes.
+    """Replaces constant calls of `graph` by placeholders; None (and no change) over `budget` bytes.
 
     Views of weights stay views and fills stay fills: they cost nothing where they are used.
     """
@@ -66,6 +66,13 @@ def fold(
         node.replace_all_uses_with(placeholder)
     graph.eliminate_dead_code()
     return Folding(tensors, sum(storages.values()))
+
+
+def drop_unread(graph: Graph, constants: Mapping[str, Tensor]) -> None:
+    """Removes the placeholders of weights that nothing reads any more, so that they need not be kept."""
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node.name in constants and not node.users:
+            graph.erase_node(node)
 
 
 def _constant_nodes(graph: Graph, constants: Mapping[str, Tensor]) -> dict[Node, None]:
@@ -107,12 +114,13 @@ def _is_view(node: Node) -> bool:
 
 
 def _wanted(graph: Graph, constant: Mapping[Node, None]) -> Sequence[Node]:
-    """The constant calls that something not constant reads, views looked through, fills left alone."""
+    """The constant calls that others read, views looked through, fills left alone."""
     wanted: dict[Node, None] = {}
     for node in graph.nodes:
         if node in constant:
             continue
-        for source in node.all_input_nodes:
+        for read in node.all_input_nodes:
+            source = read
             while source in constant and _is_view(source):
                 source = source.all_input_nodes[0]
             if source in constant and source.op != "placeholder" and source.target not in _FILLS:

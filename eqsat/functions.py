@@ -1,4 +1,4 @@
-"""Pointwise and reduction functions: the values of the attribute that makes `unary`, `binary` and `reduction` whole families."""
+"""Pointwise and reduction functions: the attribute that makes `unary` or `reduction` a whole family."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - the name it has everywhere
 
 aten = torch.ops.aten
 
@@ -21,8 +21,8 @@ def _where(condition: Any, a: Any, b: Any) -> torch.Tensor:
     return torch.where(condition, a, b)
 
 
-# How each function evaluates, on real tensors and on the meta device alike. Python numbers take part as
-# numbers do in torch, so type promotion is torch's own.
+# How each function evaluates, on real tensors and on the meta device alike. Python numbers take part
+# as numbers do in torch, so type promotion is torch's own.
 POINTWISE: dict[str, Callable[..., Any]] = {
     "abs": torch.abs,
     "neg": operator.neg,
@@ -110,7 +110,7 @@ NUMBER_SPELLING: dict[str, Any] = {
     **{f"bitwise_{name}": getattr(aten, f"bitwise_{name}").Scalar for name in ("and", "or", "xor")},
 }
 COMMUTATIVE = frozenset(
-    ["add", "mul", "maximum", "minimum", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"]
+    "add mul maximum minimum eq ne bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
 )
 # f(a, b) with a number first is spelled with the operands exchanged.
 FLIPPED = {
@@ -140,8 +140,8 @@ REDUCTION: dict[str, Callable[..., Any]] = {
 class Function:
     """A pointwise or reduction function with its parameters, such as `gelu('tanh')`; callable on tensors.
 
-    A function that has no name of its own here is an ATen overload tagged pointwise, named in full; its
-    parameters are then the arguments in schema order, with `Hole` where the tensors go.
+    A function that has no name of its own here is an ATen overload tagged pointwise, named in full;
+    its parameters are then the arguments in schema order, with `Hole` where the tensors go.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Function:
 
     @property
     def commutative(self) -> bool:
-        """Whether f(a, b) is f(b, a); maximum and minimum may return the other one of 0.0 and -0.0."""
+        """Whether f(a, b) is f(b, a); maximum and minimum may return the other of 0.0 and -0.0."""
         return self.name in COMMUTATIVE
 
     def __call__(self, *operands: Any) -> Any:

@@ -14,10 +14,11 @@ from eqsat.engine import NUMBER, Symbol
 from eqsat.functions import Function
 from eqsat.kind import Kind
 from eqsat.meta import EFFECT, INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
-from eqsat.operators import OPERATORS
+from eqsat.operators import OPERATORS, Operator
 
 FLOATING = frozenset(  # the meta device takes integers that no kernel takes
-    ["softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm", "avg_pool2d", "adaptive_avg_pool2d", "upsample_bilinear2d"]
+    "softmax log_softmax layer_norm rms_norm group_norm batch_norm "
+    "avg_pool2d adaptive_avg_pool2d upsample_bilinear2d".split()
 )
 
 
@@ -33,7 +34,7 @@ class Oracle:
         self._modes: dict[int, FakeTensorMode] = {}
 
     def __call__(self, symbol: Symbol, metas: Sequence[str], attributes: Sequence[str]) -> str:
-        """The text of the result's meta, from the texts of the operands' metas and of the attributes."""
+        """The text of the result's meta, from those of the operands' metas and attributes."""
         if INVALID in metas or INVALID in attributes or EFFECT in metas:
             return INVALID
         values = [self.texts.value(a) for a in attributes]
@@ -46,35 +47,38 @@ class Oracle:
         self, name: str, metas: Sequence[AnyMeta], attributes: Sequence[Any]
     ) -> AnyMeta | None:
         """The meta of operator `name` applied to operands of these metas; None where it is invalid."""
-        operator = OPERATORS[name]
         if name == "getitem":
             parts = metas[0]
             return parts[attributes[0]] if isinstance(parts, tuple) else None
-        if any(isinstance(m, tuple) for m in metas) or not _canonical(name, metas, attributes):
+        single = [m for m in metas if not isinstance(m, tuple)]
+        if len(single) < len(metas) or not _canonical(name, metas, attributes):
             return None
-        devices = {m.device: None for m in metas if isinstance(m, Meta) and m.ndim > 0}
-        devices = devices or {m.device: None for m in metas if isinstance(m, Meta)}
+        devices = {m.device: None for m in single if isinstance(m, Meta) and m.ndim > 0}
+        devices = devices or {m.device: None for m in single if isinstance(m, Meta)}
         if len(devices) > 1:
             return None
+        if OPERATORS[name].kind is Kind.CREATION:
+            devices = {str(attributes[-1]): None}
         with self.decided([*metas, *attributes]):
             try:
-                if operator.infer is not None:
-                    return operator.infer(*metas, *attributes)
-                fake = shape_env([*metas, *attributes]) is not None
-                operands = [
-                    m.value if isinstance(m, Scalar) else self._tensor(m, fake) for m in metas
-                ]
-                if operator.kind is Kind.CREATION:
-                    devices = {str(attributes[-1]): None}
-                    attributes = [*attributes[:-1], torch.device("meta")]
-                result = meta_of(operator.evaluate(*operands, *attributes))
-            except (
-                Exception
-            ):  # whatever torch refuses is not a value: an "invalid" e-class, no crash
+                result = self._result(OPERATORS[name], single, attributes)
+            except Exception:  # noqa: BLE001 - what torch refuses, however, is an "invalid" e-class
                 return None
-        if not isinstance(result, Meta):
+        if not isinstance(result, Meta) or OPERATORS[name].infer is not None:
             return result
         return Meta(result.shape, result.dtype, next(iter(devices), result.device))
+
+    def _result(
+        self, operator: Operator, metas: Sequence[Meta | Scalar], attributes: Sequence[Any]
+    ) -> AnyMeta | None:
+        """The meta of an operator's value on tensors of the meta device; raises what torch raises."""
+        if operator.infer is not None:
+            return operator.infer(*metas, *attributes)
+        fake = shape_env([*metas, *attributes]) is not None
+        operands = [m.value if isinstance(m, Scalar) else self._tensor(m, fake) for m in metas]
+        if operator.kind is Kind.CREATION:
+            attributes = [*attributes[:-1], torch.device("meta")]
+        return meta_of(operator.evaluate(*operands, *attributes))
 
     @staticmethod
     def number(value: Any) -> Scalar:
@@ -83,7 +87,7 @@ class Oracle:
 
     @contextlib.contextmanager
     def decided(self, values: Sequence[Any], mode: FakeTensorMode | None = None) -> Generator[None]:
-        """A context in which a question about a symbolic dimension is an error unless it is decided.
+        """A context in which an undecided question about a symbolic dimension is an error.
 
         Runs in `mode`, or where a value is symbolic in a fake mode of its own.
         """

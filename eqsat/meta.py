@@ -1,4 +1,4 @@
-"""What is known of every e-class: the shape, dtype and device of a tensor, or the value of a Python number."""
+"""What is known of an e-class: the shape, dtype and device of a tensor, or the value of a number."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def meta_of(value: Any) -> AnyMeta | None:
 class Texts:
     """The two-way table between Python values and the texts that stand for them in the e-graph.
 
-    Equal texts mean equal values, so a value's type is part of its text (`1`, `1.0` and `True` differ).
+    Equal texts mean equal values, so a value's type is part of its text (`1` and `1.0` differ).
     """
 
     def __init__(self) -> None:
@@ -95,9 +95,7 @@ class Texts:
         if value is None or isinstance(value, (bool, int, float, complex)):
             return repr(value)
         if isinstance(value, str):
-            return ascii(
-                value
-            )  # plain characters only, for a text travels through files and egglog
+            return ascii(value)  # plain, for a text travels through files and egglog
         if isinstance(value, Symbolic):
             return f"<{value.node.expr}>"
         if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - the name it has everywhere
 
 from eqsat.expression import Attr, Expr, Var, attribute_of, tensor
 from eqsat.functions import Function
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: `tensors` operands first (a range where some are optional), then its attributes.
+    """One operator: `tensors` operands (a range where some are optional), then its attributes.
 
     Called on tensors it evaluates; called on the variables of a rule it makes an expression.
     Dims are counted from the end (-1 is the last), so that they survive broadcasting; sizes are in
@@ -106,8 +106,8 @@ def _arange(start: Any, end: Any, step: Any, dtype: Any, device: Any) -> torch.T
     return torch.arange(start, end, step, dtype=dtype, device=device)
 
 
-def _on(device: Any, shape: Any, dtype: Any) -> Meta:
-    return Meta(tuple(shape), dtype, str(device))
+def _filled(size: Any, _value: Any, dtype: Any, device: Any) -> Meta:
+    return Meta(tuple(size), dtype, str(device))
 
 
 def _getitem(x: Any, index: int) -> Any:
@@ -148,7 +148,7 @@ OPERATORS = _table(
         (0, 0),
         ("size", "value", "dtype", "device"),
         _full,
-        infer=lambda size, value, dtype, device: _on(device, size, dtype),
+        infer=_filled,
     ),
     Operator("arange", Kind.CREATION, (0, 0), ("start", "end", "step", "dtype", "device"), _arange),
     # Contractions.
@@ -176,7 +176,7 @@ OPERATORS = _table(
         Kind.REDUCTION,
         (1, 1),
         ("size",),
-        lambda x, size: F.adaptive_avg_pool2d(x, size),
+        F.adaptive_avg_pool2d,
     ),
     Operator(
         "upsample_nearest2d",
@@ -219,7 +219,7 @@ upsample_bilinear2d = OPERATORS["upsample_bilinear2d"]
 
 
 def reduction(function: Any, x: Any, dims: Any, keepdim: Any) -> Any:
-    """`function` (a reduction such as `SUM`) of `x` over `dims`, a sorted tuple counted from the end."""
+    """`function` (a reduction such as `SUM`) of `x` over `dims`, sorted and counted from the end."""
     return OPERATORS["reduction"](x, function, dims, keepdim)
 
 

@@ -6,13 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
@@ -24,14 +25,15 @@ from eqsat.cost.device import Device, load
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
 from eqsat.engine import Snapshot
-from eqsat.fold import Folding, fold
+from eqsat.fold import Folding, drop_unread, fold
 from eqsat.problem import Problem, problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.report import Extraction, Report
 from eqsat.rewrite import NAMES, Rewrite
 from eqsat.saturate import IterationSize, Limits, Saturation, saturate
-from extract import EXTRACTORS, Extract, Selection, judge
+from extract import EXTRACTORS, Extract, Selection, dag_cost, judge
 
+LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
 
 
@@ -193,11 +195,13 @@ def _search(
 
 def _extract(choices: Problem, settings: _Settings) -> Selection:
     """The cheapest selection found, judged; the given program's own where nothing is cheaper."""
-    selection = settings.extract(
-        choices.egraph, time_limit=settings.time_limit, seeds=[choices.given]
-    )
-    judge(choices.egraph, selection)
-    return selection
+    egraph, given = choices.egraph, choices.given
+    selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
+    judge(egraph, selection)
+    cost = dag_cost(egraph, given)
+    if selection.cost < cost * (1 - LEAST_GAIN):
+        return selection
+    return replace(selection, choice=given, cost=cost)
 
 
 def _decoded(
@@ -210,9 +214,9 @@ def _decoded(
     budget: int | None,
 ) -> tuple[Graph, Folding | None]:
     graph = decode(snapshot, encoding, choices, selection.choice, mode)
-    if budget is None:
-        return graph, Folding({}, 0)
-    return graph, fold(graph, constants, mode, budget)
+    folding = Folding({}, 0) if budget is None else fold(graph, constants, mode, budget)
+    drop_unread(graph, constants)
+    return graph, folding
 
 
 def _fake_mode(graph: Graph) -> FakeTensorMode:
@@ -227,7 +231,8 @@ def _verify(captured: Captured, program: ExportedProgram, numerics: str) -> Chec
 
 
 def _operators(graph: Graph) -> dict[str, int]:
-    names = (str(n.target) for n in graph.nodes if n.op == "call_function")
+    targets = (n.target for n in graph.nodes if n.op == "call_function")
+    names = (str(t) if isinstance(t, OpOverload) else getattr(t, "__name__", str(t)) for t in targets)
     return dict(sorted(Counter(names).items()))
 
 

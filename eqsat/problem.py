@@ -1,4 +1,4 @@
-"""The e-graph as an extraction problem: which e-nodes may be chosen, what each costs, and the given choice."""
+"""The e-graph as an extraction problem: which e-nodes may be chosen, what each costs, what was given."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PER_BYTE = 1e-15  # and for each of its bytes, which stay in memory: a microseco
 class Problem:
     """An extraction problem over the e-nodes of a snapshot.
 
-    `enodes[i]` is the snapshot's e-node behind node i, `estimates[i]` what it costs; `given` is the choice
-    that gives the program back as it came.
+    `enodes[i]` is the snapshot's e-node behind node i, `estimates[i]` what it costs; `given` is the
+    choice that gives the program back as it came.
     """
 
     egraph: EGraph
@@ -39,7 +39,7 @@ class Problem:
 
 
 def problem(snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) -> Problem:
-    """The extraction problem of `snapshot` on `device`; with `fold`, constant classes cost nothing."""
+    """The extraction problem of `snapshot` on `device`; with `fold`, constants cost nothing."""
     pricer = _Pricer(snapshot, encoding, device, fold)
     leaf_classes = {
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
@@ -103,7 +103,7 @@ class _Pricer:
         if symbol.operator in ("leaf", "number") or isinstance(output, Scalar):
             return Estimate(), 0.0
         if self.fold and cls in s.constant:
-            size = sum(m.bytes() for m in _metas(output) if isinstance(m, Meta))
+            size = float(sum(m.bytes() for m in _metas(output) if isinstance(m, Meta)))
             return Estimate(), 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
         children = s.children[k]
         key = (symbol, tuple(s.metas[c] for c in children), len(set(children)), s.attributes[k])

@@ -41,7 +41,7 @@ NAMES = {"strict": EXACT, "default": ROUNDING, "relaxed": RELAXED}
 
 @dataclass(frozen=True)
 class Fact:
-    """What must be known of the e-classes that variables stand for: see `constant`, `finite`, `given`, `ordered`."""
+    """What must be known of the values of variables: `constant`, `finite`, `given` or `ordered`."""
 
     name: str
     variables: tuple[str, ...]
@@ -58,7 +58,7 @@ def finite(*variables: str) -> Fact:
 
 
 def ordered(*variables: str) -> Fact:
-    """The values stand in the given program, in this order: a merge fires once for a set of siblings.
+    """The values stand in the given program, in this order: a merge fires once a set of siblings.
 
     Without names, the values are those of the left sides.
     """
@@ -107,17 +107,17 @@ class Rewrite:
     """A rule `left = right`, applied from left to right.
 
     `rule` takes the variables and returns (left, right) in plain torch and functions of
-    `eqsat.operators`; a tuple on both sides is a multi-output rule. `when` is a predicate on the metas of
-    tensor variables and the values of attribute variables, named as in `rule`. A match adds the right
-    side; the two are united only if their shapes, dtypes and devices are equal. `numerics` is what the
-    rule may change; where `exact`, a predicate like `when`, holds as well it changes nothing.
+    `eqsat.operators`; a tuple on both sides is a multi-output rule. `when` is a predicate on the metas
+    of tensor variables and the values of attribute variables, named as in `rule`. A match adds the
+    right side; the two are united only if their shapes, dtypes and devices are equal. `numerics` is
+    what the rule may change; where `exact`, a predicate like `when`, holds as well it changes nothing.
 
     >>> associate = Rewrite("matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)))
     >>> print(associate)
     matmul-associate: matmul(matmul(a, b), c) => matmul(a, matmul(b, c))
 
-    Raises ValueError, naming the rule, when it is malformed: a variable of the right side that the left
-    side does not bind, an unknown function, or a left side that is a bare variable.
+    Raises ValueError, naming the rule, when it is malformed: a variable of the right side that the
+    left side does not bind, an unknown function, or a left side that is a bare variable.
     """
 
     name: str

@@ -20,7 +20,7 @@ from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
 from eqsat.translate import symbols_of, translate
 
-QUIET = 5  # more than MERGE_EVERY: iterations without growth after which the e-graph counts as saturated
+QUIET = 5  # iterations without growth that show saturation: more than MERGE_EVERY
 
 
 class StopReason(StrEnum):
@@ -35,7 +35,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: rounds of rules, rows of the e-graph, seconds; and matches of a rule in one round."""
+    """When to stop: rounds of rules, rows of the e-graph, seconds; matches of a rule in a round."""
 
     iterations: int = 24
     enodes: int = 100_000
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class IterationSize:
-    """The size of the e-graph after an iteration, in rows of all its tables, and the seconds until then."""
+    """The size of the e-graph after an iteration (rows of all its tables), seconds until then."""
 
     enodes: int
     seconds: float
@@ -58,7 +58,7 @@ class IterationSize:
 
 @dataclass(frozen=True)
 class RuleCount:
-    """What one rule did: matches found, unions admitted and refused (with an example of why), seconds."""
+    """What one rule did: matches, unions admitted and refused (one reason why), seconds."""
 
     name: str
     matches: int
@@ -87,8 +87,8 @@ def saturate(
 ) -> tuple[Snapshot, Saturation]:
     """The e-graph of `encoding` after `rules`, read back, with the record of the search.
 
-    Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found is
-    kept. Raises EngineError when the e-graph breaks.
+    Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found
+    is kept. Raises EngineError when the e-graph breaks.
     """
     names = [rule.name for rule in rules]
     if repeated := {n for n in names if names.count(n) > 1}:
@@ -238,7 +238,7 @@ def _interruptible(watch: _Watch) -> Generator[None]:
         yield
         return
 
-    def interrupt(signum: int, frame: Any) -> None:
+    def interrupt(_signum: int, _frame: Any) -> None:
         watch.interrupted = True
 
     previous = signal.signal(signal.SIGINT, interrupt)

@@ -1,4 +1,4 @@
-"""A Rewrite as egglog text: patterns become queries, computed attributes and conditions become callbacks."""
+"""A Rewrite as egglog text: patterns become queries, computed attributes and conditions callbacks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def symbols_of(rewrite: Rewrite) -> Iterator[Symbol]:
 def translate(rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle) -> str:
     """The egglog rule of `rewrite`, its callbacks registered with the engine.
 
-    A match adds the right side and records the pair as pending under `index`; the engine unites the two
-    once their metas are known and equal.
+    A match adds the right side and records the pair as pending under `index`; the engine unites the
+    two once their metas are known and equal.
     """
     return _Translation(rewrite, index, engine, oracle).text()
 
@@ -72,7 +72,8 @@ class _Translation:
             body.append(f"(= true {self._condition()})")
         ruleset = "rules" if len(patterns) == 1 else "merges"
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
-        return f"(rule ({' '.join(body)}) ({' '.join(head)}) :ruleset {ruleset} :name {quote(rewrite.name)})"
+        options = f":ruleset {ruleset} :name {quote(rewrite.name)}"
+        return f"(rule ({' '.join(body)}) ({' '.join(head)}) {options})"
 
     def _v(self, name: str) -> str:
         return f"v_{name}"
@@ -104,8 +105,10 @@ class _Translation:
         if isinstance(expr, Var):
             return self._v(expr.name)
         parts = [symbol_of(expr).name, *map(self._action, expr.children)]
-        for attr in expr.attributes:
-            parts.append(self._computed(attr) if isinstance(attr, Attr) else self._attribute(attr))
+        parts += [
+            self._computed(attr) if isinstance(attr, Attr) else self._attribute(attr)
+            for attr in expr.attributes
+        ]
         return f"({' '.join(parts)})"
 
     def _attribute(self, attr: Any) -> str:
@@ -121,7 +124,7 @@ class _Translation:
         return self._call(names, compute, "string", [])
 
     def _condition(self) -> str:
-        """The query that `when` holds and that computed attributes of the left side are as they must be."""
+        """The query that `when` holds and that computed attributes of the left side agree."""
         when, oracle, checks = self.rewrite.when, self.oracle, tuple(self.checks)
         wanted = self.rewrite.predicate_variables()
         names = list(wanted)
