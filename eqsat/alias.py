@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from eqsat.spelling import val
+from eqsat.term import val
 
 
 @dataclass(frozen=True)

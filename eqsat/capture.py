@@ -206,7 +206,7 @@ def _is_effect(target: OpOverload) -> bool:
 
 
 def constants_of(program: ExportedProgram) -> dict[str, Tensor]:
-    """The tensors that never change, by placeholder: parameters, buffers, constants not written to."""
+    """The tensors that never change, by placeholder: weights and constants not written to."""
     signature = program.graph_signature
     held: dict[str, Any] = {**program.state_dict, **program.constants}
     written = {spec.target for spec in signature.output_specs}  # mutations name what they write

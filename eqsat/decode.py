@@ -1,4 +1,4 @@
-"""A selection as an FX graph: the given calls where they still stand, new ones elsewhere, layouts as given."""
+"""A selection as an FX graph: given calls where they still stand, else new ones, laid out alike."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from eqsat.alias import Output
-from eqsat.emit import Emitter, same_strides
+from eqsat.emit import emit
+from eqsat.emitter import Emitter
 from eqsat.encode import Encoding
-from eqsat.engine import Snapshot
+from eqsat.layout import makes_memory, reads_layout, restride, same_strides
 from eqsat.meta import EFFECT, Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem
+from eqsat.snapshot import Snapshot
 from extract import Choice
 
 aten = torch.ops.aten
@@ -123,7 +124,7 @@ class _Decoder:
         if symbol.operator not in OPERATORS:
             raise AssertionError(f"no given call spells {symbol.operator}")
         operands = [self.values[c] for c in s.children[k]]
-        node = self.emitter.emit(symbol.operator, operands, attributes)
+        node = emit(self.emitter, symbol.operator, operands, attributes)
         made = self.encoding.texts.text(meta_of(node.meta["val"]))
         if made != s.metas[cls]:
             raise AssertionError(f"{symbol.operator} made {made}, not {s.metas[cls]}")
@@ -147,41 +148,39 @@ class _Decoder:
         return self.copies[node]
 
     def _readable(self, children: tuple[int, ...]) -> set[int]:
-        """These classes, and those that the given program makes them of, where the choice does too.
+        """These classes, and those the given program makes them of, where the choice does too.
 
-        A given call can stand for two e-nodes: `select` is a reshaped slice, `stack` a cat of reshapes.
+        A given call can stand for two e-nodes: `select` is a reshaped slice, `stack` a cat of
+        reshapes.
         """
         within = [c for c in children if self.choice[c] == self.problem.given[c]]
         nested = (self.snapshot.children[self.problem.enodes[self.choice[c]]] for c in within)
         return {*children, *(c for parts in nested for c in parts if c in self.values)}
 
     def _as_given(self, given: Node, children: set[int]) -> Node | None:
-        """The given call on the new operands; None where it read other values, or torch refuses it now."""
-
-        class Unknown(Exception):
-            pass
+        """The given call on the new operands; None where it read other values or is refused now."""
 
         def new(node: Node) -> Any:
             if node in self.encoding.handles:
                 cls = self._class(node)
                 if cls not in children:
-                    raise Unknown
+                    raise _OtherValueError
                 return self.values[cls]
             if node.op == "get_attr":
                 return self.attribute(node)
             if not isinstance(node.meta["val"], Symbolic):
-                raise Unknown
+                raise _OtherValueError
             return self.emitter.argument(node.meta["val"])
 
         target = given.target
         try:
             args = torch.fx.map_arg(given.args, new)
             kwargs = torch.fx.map_arg(given.kwargs, new)
-            if _reads_layout(target):
+            if reads_layout(target):
                 args = self._pinned(given.args, args)
             known = self._fresh(given.meta["val"]) if self._lies_as_given(given) else None
             return self.emitter.call(target, *args, known=known, **kwargs)
-        except Unknown:
+        except _OtherValueError:
             return None
         except (RuntimeError, ValueError, TypeError):
             if str(target) not in ("aten.view.default", "aten._unsafe_view.default"):
@@ -196,13 +195,8 @@ class _Decoder:
             )
 
     def _lies_as_given(self, given: Node) -> bool:
-        """Whether the result is new memory and the operands lie as they did: then so does the result."""
-        target = given.target
-        if not isinstance(target, OpOverload) or not isinstance(given.meta["val"], torch.Tensor):
-            return False
-        if torch.Tag.maybe_aliasing_or_mutating in target.tags:
-            return False
-        if any(r.alias_info is not None for r in target._schema.returns):
+        """Whether the result is new memory and the operands lie as they did: then so does it."""
+        if not makes_memory(given.target) or not isinstance(given.meta["val"], torch.Tensor):
             return False
         pairs = [
             (n, self.values.get(self._class(n)))
@@ -221,9 +215,9 @@ class _Decoder:
         def pin(old: Any, new: Any) -> Any:
             if isinstance(old, (list, tuple)):
                 return [pin(o, n) for o, n in zip(old, new, strict=True)]
-            if isinstance(old, Node) and isinstance(old.meta.get("val"), torch.Tensor):
-                if isinstance(new, Node):
-                    return self.emitter.restride(new, old.meta["val"])
+            like = old.meta.get("val") if isinstance(old, Node) else None
+            if isinstance(new, Node) and isinstance(like, torch.Tensor):
+                return restride(self.emitter, new, like)
             return new
 
         return tuple(pin(old, new) for old, new in zip(before, after, strict=True))
@@ -237,7 +231,7 @@ class _Decoder:
                 value = self.value(self._class(argument))
                 like = argument.meta.get("val")
                 if isinstance(value, Node) and isinstance(like, torch.Tensor):
-                    return self.emitter.restride(value, like)
+                    return restride(self.emitter, value, like)
                 return value
             if argument.op == "get_attr":
                 return self.attribute(argument)
@@ -245,11 +239,16 @@ class _Decoder:
 
         args = torch.fx.map_arg(node.args, new)
         kwargs = torch.fx.map_arg(node.kwargs, new)
-        copy = self.emitter.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+        assert callable(node.target)
+        copy = self.emitter.graph.call_function(node.target, args, kwargs)
         copy.meta = dict(node.meta)
         self.copies[node] = copy
         self.values[self._class(node)] = copy
         self.emitter.learn(copy)
+
+
+class _OtherValueError(Exception):
+    """A given call read a value that its e-node does not give it."""
 
 
 @dataclass
@@ -283,7 +282,7 @@ class _Exit:
         return results
 
     def _base(self, base: Node, owners: dict[int, Any]) -> Any:
-        """The value of a base in storage of its own (or the input it is), with its given strides."""
+        """The value of a base in storage of its own (or the input it is), strides as given."""
         d = self.decoder
         d.emitter.origin = base
         if base.op in ("placeholder", "get_attr"):
@@ -296,10 +295,10 @@ class _Exit:
             return node
         if base in d.encoding.effects:
             return node
-        node = d.emitter.restride(node, like)
+        node = restride(d.emitter, node, like)
         if _storage(node) in owners and owners[_storage(node)] is not base:
             node = d.emitter.call(aten.clone.default, node)
-            node = d.emitter.restride(node, like)
+            node = restride(d.emitter, node, like)
         owners[_storage(node)] = base
         return node
 
@@ -331,17 +330,3 @@ def _storage(node: Node) -> int:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return id(node)
     return value.untyped_storage()._cdata
-
-
-def _reads_layout(target: Any) -> bool:
-    """Whether a call may see the strides of its operands: custom operators, and views not in the table."""
-    if isinstance(target, HigherOrderOperator):
-        return True
-    if not isinstance(target, OpOverload):
-        return False
-    if target.namespace not in ("aten", "prims"):
-        return True
-    known = ("view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "squeeze")
-    name = target._schema.name.split("::")[1]
-    views = any(r.alias_info is not None for r in target._schema.returns)
-    return views and name not in (*known, "unsqueeze", "to", "contiguous", "alias", "detach")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eqsat.encode import Encoding
-from eqsat.engine import Snapshot
 from eqsat.meta import EFFECT, INVALID
+from eqsat.snapshot import Snapshot
 
 
 def describe(snapshot: Snapshot, encoding: Encoding, limit: int = 200) -> str:

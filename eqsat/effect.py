@@ -11,7 +11,8 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from eqsat.meta import Symbolic
-from eqsat.spelling import spell, val
+from eqsat.spelling import spell
+from eqsat.term import val
 
 
 def effect(node: Node) -> str | None:

@@ -1,4 +1,4 @@
-"""An FX graph as e-nodes: terms of the language where it has them, else leaves and opaque operators."""
+"""An FX graph as e-nodes: terms of the language where it has them, else leaves and opaque calls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from torch.fx import Graph, Node
 
 from eqsat.alias import Output, trace_outputs
 from eqsat.effect import effect
-from eqsat.engine import NUMBER, Row, Symbol
 from eqsat.infer import Oracle
 from eqsat.meta import EFFECT, INVALID, Symbolic, Texts, meta_of
-from eqsat.spelling import Term, spell, spell_item, val
+from eqsat.snapshot import NUMBER, Row, Symbol
+from eqsat.spelling import spell, spell_item
+from eqsat.term import Term, val
 
 LEAF = Symbol("leaf", 0, 1)
 SMALL = 1 << 20  # constants up to this many elements are read to know whether they are finite
@@ -120,7 +121,7 @@ class _Encoder:
         self.origins.setdefault(handle, node)
 
     def _checked(self, node: Node, term: Any) -> int:
-        """The handle of a node's term, or of an opaque e-node where the term's meta would differ."""
+        """The handle of a node's term, or of an opaque e-node where its meta would differ."""
         wanted = self.texts.text(meta_of(node.meta["val"]))
         if term is not None:
             handle = self._term(term)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import pickle
-import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,73 +16,46 @@ from egglog.bindings import EGraph
 
 from eqsat.meta import INVALID
 from eqsat.operators import OPERATORS
+from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 
 _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
+MERGE_EVERY = 4  # iterations
+PROGRAM = (
+    "(sort T)",
+    "(constructor Node (i64) T)",
+    "(function meta (T) String :merge old)",
+    "(function rank (T) i64 :merge (min old new))",
+    "(relation constant (T))",
+    "(relation finite (T))",
+    "(relation given (T))",
+    "(relation varying (T))",
+    "(relation given_varying (i64))",
+    "(relation pending (i64 T T))",
+    "(relation given_meta (i64 String))",
+    "(relation given_constant (i64))",
+    "(relation given_finite (i64))",
+    "(ruleset insertion)",
+    "(ruleset analysis)",
+    "(ruleset rules)",
+    "(ruleset merges)",
+    (
+        "(rule ((given_meta i m))"
+        " ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)"
+    ),
+    "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
+    "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
+    "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
+    (
+        "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
+        ' (!= m "invalid")) ((union a b)) :ruleset analysis)'
+    ),
+)
 
 
 class EngineError(RuntimeError):
     """The e-graph broke (a Rust panic or a refused command) and cannot be used any more."""
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """One typed constructor: an operator with a fixed number of children and of attributes.
-
-    `layout` says how the arguments of an operator that is not in the table interleave (see `encode`).
-    """
-
-    operator: str
-    children: int
-    attributes: int
-    layout: str = ""
-
-    @property
-    def name(self) -> str:
-        """The constructor's name in egglog text."""
-        known = OPERATORS.get(self.operator)
-        base = (
-            self.operator
-            if known is None or not known.variadic
-            else f"{self.operator}_{self.children}"
-        )
-        if self.layout:
-            base = f"{self.operator}_{self.layout}"
-        return re.sub(r"\W", lambda m: f"_{ord(m[0]):x}" if m[0] != "." else "_", base)
-
-
-NUMBER = Symbol("number", 0, 1)
-SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
-MERGE_EVERY = 4  # iterations
-
-
-@dataclass(frozen=True)
-class Row:
-    """One e-node to insert: its handle, constructor, children's handles and attribute texts."""
-
-    handle: int
-    symbol: Symbol
-    children: tuple[int, ...]
-    attributes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The e-graph read back: e-nodes as arrays, sorted so that equal e-graphs give equal snapshots.
-
-    `symbols[k]`, `classes[k]`, `children[k]` and `attributes[k]` are e-node k; `metas[c]` the text of
-    class c's meta; `handles[h]` the class of an inserted row; `constant[c]` whether class c is constant.
-    """
-
-    symbols: tuple[Symbol, ...]
-    classes: tuple[int, ...]
-    children: tuple[tuple[int, ...], ...]
-    attributes: tuple[tuple[str, ...], ...]
-    metas: Mapping[int, str]
-    handles: Mapping[int, int]
-    constant: frozenset[int]
-    pending: tuple[tuple[int, int, int], ...]  # (rule, class of the left side, of the right side)
-    num_classes: int
 
 
 @dataclass(frozen=True)
@@ -119,7 +91,7 @@ def quote(text: str) -> str:
 class Engine:
     """An e-graph of typed constructors, filled once, run once, read once; bound to its thread.
 
-    `oracle(symbol, metas, attributes)` gives the text of an e-node's meta from those of its children.
+    `oracle(symbol, metas, attributes)` gives the text of an e-node's meta from its children's.
     """
 
     def __init__(self, oracle: Callable[[Symbol, tuple[str, ...], tuple[str, ...]], str]) -> None:
@@ -131,38 +103,14 @@ class Engine:
         self._symbols: dict[str, Symbol] = {}
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
         self._answers: dict[str, Any] = {}
-        self._on_iteration: Callable[[int], bool] = lambda size: False
+        self._on_iteration: Callable[[int], bool] = lambda _size: False
         self.stopped = False
-        self.command(
-            "(sort T)",
-            "(constructor Node (i64) T)",
-            "(function meta (T) String :merge old)",
-            "(function rank (T) i64 :merge (min old new))",
-            "(relation constant (T))",
-            "(relation finite (T))",
-            "(relation given (T))",
-            "(relation varying (T))",
-            "(relation given_varying (i64))",
-            "(relation pending (i64 T T))",
-            "(relation given_meta (i64 String))",
-            "(relation given_constant (i64))",
-            "(relation given_finite (i64))",
-            "(ruleset insertion)",
-            "(ruleset analysis)",
-            "(ruleset rules)",
-            "(ruleset merges)",
-            "(rule ((given_meta i m)) ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)",
-            "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
-            "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
-            "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
-            "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
-            ' (!= m "invalid")) ((union a b)) :ruleset analysis)',
-        )
+        self.command(*PROGRAM)
 
     def close(self) -> None:
         """Free the e-graph now, in the thread it belongs to; it cannot be used any more."""
         self._callbacks.clear()
-        self._on_iteration = lambda size: True
+        self._on_iteration = lambda _size: True
         self._folder.cleanup()
         del self._egraph
 
@@ -176,17 +124,15 @@ class Engine:
             return self._egraph.run_program(*self._egraph.parse_program(text))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except (
-            BaseException
-        ) as error:  # a Rust panic is a BaseException; afterwards the e-graph is dead
+        except BaseException as error:  # also a Rust panic; afterwards the e-graph is dead
             raise EngineError(f"{type(error).__name__}: {error} in {text[:300]}") from error
 
     def declare(
         self, symbols: Iterable[Symbol], pure: Callable[[Symbol], bool], symbolic: bool
     ) -> None:
-        """Declare constructors, with the rules that find the meta and the constness of their e-nodes.
+        """Declare constructors, with the rules that find meta and constness of their e-nodes.
 
-        With `symbolic`, the callback "concrete" is asked whether an e-node's attributes are constants.
+        With `symbolic`, the callback "concrete" is asked if an e-node's attributes are constants.
         """
         for symbol in symbols:
             if symbol.name in self._symbols:
@@ -232,21 +178,16 @@ class Engine:
 
         They travel as one text: each Python value that crosses is pickled.
         """
-        parts = [
-            quote(SEPARATOR.join([self._name, key])),
-            *(f"{quote(SEPARATOR)} {v}" for v in variables),
-        ]
-        question = (
-            f"(py-from-string (+ {' '.join(parts)}))"
-            if variables
-            else f"(py-from-string {parts[0]})"
-        )
-        return f"(py-to-{kind} (py-call {_reference(_dispatch)} {question}))"
+        question = quote(SEPARATOR.join([self._name, key]))
+        if variables:
+            parts = " ".join(f"{quote(SEPARATOR)} {v}" for v in variables)
+            question = f"(+ {question} {parts})"
+        return f"(py-to-{kind} (py-call {_reference(_dispatch)} (py-from-string {question})))"
 
     def callback(self, key: str, function: Callable[..., Any], failed: Any) -> None:
-        """Let rules call `function` by the name `key`; answers are remembered, `failed` where it raises.
+        """Let rules call `function` by the name `key`; answers are remembered.
 
-        An exception would end the run and leave the e-graph dead.
+        The answer is `failed` where it raises: that would end the run and leave the e-graph dead.
         """
         self._callbacks[key] = function, failed
 
@@ -257,7 +198,7 @@ class Engine:
             function, failed = self._callbacks[key]
             try:
                 answer = function(*texts)
-            except Exception:  # noqa: BLE001 - a user's rule may raise anything: then it does not match
+            except Exception:  # noqa: BLE001 - what a user's rule raises means: no match
                 answer = failed
             self._answers[question] = answer
         return self._answers[question]
@@ -312,9 +253,9 @@ class Engine:
         """
         self._on_iteration, self.stopped = on_iteration, False
         name = f"(py-from-string {quote(self._name)})"
-        until = f":until (guard (py-to-bool (py-call {_reference(_watch)} {name} (py-from-int (get-size!)))))"
+        watch = f"(py-call {_reference(_watch)} {name} (py-from-int (get-size!)))"
         stopped = f":until (guard (py-to-bool (py-call {_reference(_stopped)} {name})))"
-        step = f"(saturate (run analysis)) (run-with bo rules {until})"
+        step = f"(saturate (run analysis)) (run-with bo rules :until (guard (py-to-bool {watch})))"
         # Rules with several left sides join them all, so they run once in a while only.
         outputs = self._run(
             f"(run-schedule (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"

@@ -10,14 +10,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from eqsat.functions import POINTWISE, Function
+from eqsat.functions import ARITHMETIC, BITWISE, COMPARISONS, LOGICAL, POINTWISE, Function
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SEVERAL = frozenset(  # functions whose every argument is an operand, a number too
-    "add sub mul div div_floor div_trunc pow maximum minimum where eq ne lt le gt ge remainder fmod "
-    "bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
-)
+# Functions whose every argument is an operand, a number too.
+SEVERAL = frozenset({*ARITHMETIC, *COMPARISONS, *BITWISE, *LOGICAL, "maximum", "minimum", "where"})
 FAMILY = {1: "unary", 2: "binary", 3: "ternary"}
 
 
@@ -149,6 +147,8 @@ class Expr:
         options = dict(kwargs or {})
         if mode := options.pop("rounding_mode", None):
             name = f"{name}_{mode}"
+        if options.pop("inplace", False):
+            raise ValueError(f"torch function {name!r} writes in place: a rule has values only")
         parameters = tuple(options.values())
         operands = [a for a in args if isinstance(a, Expr)]
         rest = tuple(a for a in args[len(operands) :])

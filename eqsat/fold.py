@@ -18,9 +18,8 @@ from eqsat.meta import Symbolic
 
 aten = torch.ops.aten
 _FILLS = (aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default)
-_VIEWS = frozenset(
-    "view reshape permute transpose t expand slice select squeeze unsqueeze alias detach".split()
-)
+_SHAPED = ("view", "reshape", "squeeze", "unsqueeze", "expand", "alias", "detach")
+_VIEWS = frozenset({*_SHAPED, "permute", "transpose", "t", "slice", "select"})
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Folding:
 def fold(
     graph: Graph, constants: Mapping[str, Tensor], mode: FakeTensorMode, budget: int
 ) -> Folding | None:
-    """Replaces constant calls of `graph` by placeholders; None (and no change) over `budget` bytes.
+    """Replaces constant calls of `graph` by placeholders; None (no change) over `budget` bytes.
 
     Views of weights stay views and fills stay fills: they cost nothing where they are used.
     """
@@ -47,7 +46,8 @@ def fold(
             if node not in values:
                 args = torch.fx.map_arg(node.args, values.__getitem__)
                 kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
-                values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+                assert isinstance(node.target, OpOverload)
+                values[node] = node.target(*args, **kwargs)
             if node in wanted:
                 storage = values[node].untyped_storage()
                 storages[storage._cdata] = storage.nbytes()
@@ -69,7 +69,7 @@ def fold(
 
 
 def drop_unread(graph: Graph, constants: Mapping[str, Tensor]) -> None:
-    """Removes the placeholders of weights that nothing reads any more, so that they need not be kept."""
+    """Removes the placeholders of weights that nothing reads any more, for they need no memory."""
     for node in list(graph.nodes):
         if node.op == "placeholder" and node.name in constants and not node.users:
             graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""Pointwise and reduction functions: the attribute that makes `unary` or `reduction` a whole family."""
+"""Pointwise and reduction functions: they make `unary`, `binary`, `reduction` whole families."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _where(condition: Any, a: Any, b: Any) -> torch.Tensor:
     return torch.where(condition, a, b)
 
 
-# How each function evaluates, on real tensors and on the meta device alike. Python numbers take part
-# as numbers do in torch, so type promotion is torch's own.
+# How each function evaluates, on real tensors and on the meta device alike. Python numbers take
+# part as numbers do in torch, so type promotion is torch's own.
 POINTWISE: dict[str, Callable[..., Any]] = {
     "abs": torch.abs,
     "neg": operator.neg,
@@ -82,6 +82,11 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "where": _where,
 }
 
+ARITHMETIC = ("add", "sub", "mul", "div", "div_floor", "div_trunc", "pow", "remainder", "fmod")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
+LOGICAL = ("logical_and", "logical_or")
+
 # The ATen spelling of a function: for tensors, and where it differs for a number as second operand.
 SPELLING: dict[str, Any] = {
     **{
@@ -99,19 +104,13 @@ SPELLING: dict[str, Any] = {
     "to": aten.to.dtype,
     "where": aten.where.self,
     "clamp": aten.clamp.default,
-    **{name: getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{name: getattr(aten, name).Tensor for name in ("remainder", "fmod")},
-    **{f"bitwise_{name}": getattr(aten, f"bitwise_{name}").Tensor for name in ("and", "or", "xor")},
+    **{name: getattr(aten, name).Tensor for name in (*COMPARISONS, *BITWISE, "remainder", "fmod")},
 }
 NUMBER_SPELLING: dict[str, Any] = {
     "pow": aten.pow.Tensor_Scalar,
-    **{name: getattr(aten, name).Scalar for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{name: getattr(aten, name).Scalar for name in ("remainder", "fmod")},
-    **{f"bitwise_{name}": getattr(aten, f"bitwise_{name}").Scalar for name in ("and", "or", "xor")},
+    **{name: getattr(aten, name).Scalar for name in (*COMPARISONS, *BITWISE, "remainder", "fmod")},
 }
-COMMUTATIVE = frozenset(
-    "add mul maximum minimum eq ne bitwise_and bitwise_or bitwise_xor logical_and logical_or".split()
-)
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", *BITWISE, *LOGICAL})
 # f(a, b) with a number first is spelled with the operands exchanged.
 FLIPPED = {
     "lt": "gt",
@@ -138,7 +137,7 @@ REDUCTION: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Function:
-    """A pointwise or reduction function with its parameters, such as `gelu('tanh')`; callable on tensors.
+    """A pointwise or reduction function with its parameters, such as `gelu('tanh')`; callable.
 
     A function that has no name of its own here is an ATen overload tagged pointwise, named in full;
     its parameters are then the arguments in schema order, with `Hole` where the tensors go.

@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from eqsat.engine import NUMBER, Symbol
 from eqsat.functions import Function
 from eqsat.kind import Kind
 from eqsat.meta import EFFECT, INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
 from eqsat.operators import OPERATORS, Operator
+from eqsat.snapshot import NUMBER, Symbol
 
-FLOATING = frozenset(  # the meta device takes integers that no kernel takes
-    "softmax log_softmax layer_norm rms_norm group_norm batch_norm "
-    "avg_pool2d adaptive_avg_pool2d upsample_bilinear2d".split()
-)
+NORMS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm")
+# The meta device takes integers that no kernel takes.
+FLOATING = frozenset({*NORMS, "avg_pool2d", "adaptive_avg_pool2d", "upsample_bilinear2d"})
 
 
 class Oracle:
@@ -46,7 +45,7 @@ class Oracle:
     def infer(
         self, name: str, metas: Sequence[AnyMeta], attributes: Sequence[Any]
     ) -> AnyMeta | None:
-        """The meta of operator `name` applied to operands of these metas; None where it is invalid."""
+        """The meta of operator `name` on operands of these metas; None where it is invalid."""
         if name == "getitem":
             parts = metas[0]
             return parts[attributes[0]] if isinstance(parts, tuple) else None
@@ -71,7 +70,7 @@ class Oracle:
     def _result(
         self, operator: Operator, metas: Sequence[Meta | Scalar], attributes: Sequence[Any]
     ) -> AnyMeta | None:
-        """The meta of an operator's value on tensors of the meta device; raises what torch raises."""
+        """The meta of an operator's value on the meta device; raises what torch raises."""
         if operator.infer is not None:
             return operator.infer(*metas, *attributes)
         fake = shape_env([*metas, *attributes]) is not None

@@ -1,4 +1,4 @@
-"""What is known of an e-class: the shape, dtype and device of a tensor, or the value of a number."""
+"""What is known of an e-class: shape, dtype and device of a tensor, or the value of a number."""
 
 from __future__ import annotations
 

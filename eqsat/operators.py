@@ -219,7 +219,7 @@ upsample_bilinear2d = OPERATORS["upsample_bilinear2d"]
 
 
 def reduction(function: Any, x: Any, dims: Any, keepdim: Any) -> Any:
-    """`function` (a reduction such as `SUM`) of `x` over `dims`, sorted and counted from the end."""
+    """`function` (a reduction: `SUM`) of `x` over `dims`, sorted and counted from the end."""
     return OPERATORS["reduction"](x, function, dims, keepdim)
 
 

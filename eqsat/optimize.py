@@ -24,22 +24,23 @@ from eqsat.check import Check, check
 from eqsat.cost.device import Device, load
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
-from eqsat.engine import Snapshot
 from eqsat.fold import Folding, drop_unread, fold
 from eqsat.problem import Problem, problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.report import Extraction, Report
 from eqsat.rewrite import NAMES, Rewrite
 from eqsat.saturate import IterationSize, Limits, Saturation, saturate
+from eqsat.snapshot import Snapshot
 from extract import EXTRACTORS, Extract, Selection, dag_cost, judge
 
 LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
+LIMITS = Limits()
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
 
 
 @dataclass(frozen=True)
 class Result:
-    """An optimized program: a drop-in `module`, the same as an ExportedProgram, and what was done."""
+    """An optimized program: a drop-in `module`, the same exported, and what was done."""
 
     module: GraphModule
     program: ExportedProgram
@@ -60,7 +61,7 @@ def optimize(
     device: str | Device = "h200",
     numerics: str = "default",
     extractor: str | Extract = "auto",
-    limits: Limits = Limits(),
+    limits: Limits = LIMITS,
     time_limit: float = 5.0,
     fold_budget: int | None = None,
     check: bool = True,
@@ -69,11 +70,12 @@ def optimize(
     """An equal program that is predicted to be faster on `device`, for inference.
 
     `program` is a module with example `args` and `kwargs`, an FX GraphModule or an ExportedProgram.
-    `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict" keeps
-    every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the search and
-    `time_limit` (seconds) the extraction. Constants are computed ahead as long as they take at most
-    `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0 turns folding off). With
-    `check` the result runs beside the given program, and where they differ the given program comes back.
+    `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict"
+    keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
+    search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
+    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0 turns
+    folding off). With `check` the result runs beside the given program, and where they differ the
+    given program comes back.
 
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
@@ -231,9 +233,9 @@ def _verify(captured: Captured, program: ExportedProgram, numerics: str) -> Chec
 
 
 def _operators(graph: Graph) -> dict[str, int]:
-    targets = (n.target for n in graph.nodes if n.op == "call_function")
-    names = (str(t) if isinstance(t, OpOverload) else getattr(t, "__name__", str(t)) for t in targets)
-    return dict(sorted(Counter(names).items()))
+    targets = [n.target for n in graph.nodes if n.op == "call_function"]
+    names = [str(t) if isinstance(t, OpOverload) else getattr(t, "__name__", t) for t in targets]
+    return dict(sorted(Counter(map(str, names)).items()))
 
 
 def _report(

@@ -1,4 +1,4 @@
-"""The e-graph as an extraction problem: which e-nodes may be chosen, what each costs, what was given."""
+"""The e-graph as an extraction problem: e-nodes to choose from, what each costs, what was given."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from eqsat.cost.additive import Call, Estimate, price, total
 from eqsat.cost.device import Device
 from eqsat.encode import Encoding
-from eqsat.engine import Snapshot
 from eqsat.kind import Kind
 from eqsat.meta import EFFECT, INVALID, Meta, Scalar
 from eqsat.operators import OPERATORS
+from eqsat.snapshot import Snapshot
 from extract import Choice, EGraph, reached
 
 FOLDED = 1e-12  # seconds: what a constant costs, so that the fewest are computed

@@ -107,10 +107,11 @@ class Rewrite:
     """A rule `left = right`, applied from left to right.
 
     `rule` takes the variables and returns (left, right) in plain torch and functions of
-    `eqsat.operators`; a tuple on both sides is a multi-output rule. `when` is a predicate on the metas
-    of tensor variables and the values of attribute variables, named as in `rule`. A match adds the
-    right side; the two are united only if their shapes, dtypes and devices are equal. `numerics` is
-    what the rule may change; where `exact`, a predicate like `when`, holds as well it changes nothing.
+    `eqsat.operators`; a tuple on both sides is a multi-output rule. `when` is a predicate on the
+    metas of tensor variables and the values of attribute variables, named as in `rule`. A match
+    adds the right side; the two are united only if their shapes, dtypes and devices are equal.
+    `numerics` is what the rule may change; where `exact`, a predicate like `when`, holds as well it
+    changes nothing.
 
     >>> associate = Rewrite("matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)))
     >>> print(associate)

@@ -12,12 +12,13 @@ from enum import StrEnum
 from typing import Any
 
 from eqsat.encode import LEAF, Encoding
-from eqsat.engine import NUMBER, Engine, Snapshot, Symbol
+from eqsat.engine import Engine
 from eqsat.functions import Function
 from eqsat.kind import Kind
 from eqsat.meta import Meta
 from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
+from eqsat.snapshot import NUMBER, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
 
 QUIET = 5  # iterations without growth that show saturation: more than MERGE_EVERY

@@ -1,4 +1,4 @@
-"""A Rewrite as egglog text: patterns become queries, computed attributes and conditions callbacks."""
+"""A Rewrite as egglog text: patterns become queries, what is computed becomes callbacks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from eqsat.engine import NUMBER, Engine, Symbol, quote
+from eqsat.engine import Engine, quote
 from eqsat.expression import Attr, Expr, Var
 from eqsat.infer import Oracle
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta
 from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
+from eqsat.snapshot import NUMBER, Symbol
 
 Environment = dict[str, Any]
 
@@ -147,7 +148,7 @@ class _Translation:
     ) -> str:
         key = f"{self.rewrite.name} {self.calls}"
         self.calls += 1
-        # What cannot be computed makes an e-node that is never admitted; what cannot be decided fails.
+        # What cannot be computed makes an e-node that is never admitted; what is undecided fails.
         self.engine.callback(key, function, INVALID if kind == "string" else False)
         kinds = self.rewrite.kinds
         variables = [f"meta_{n}" if kinds[n] == "tensor" else self._v(n) for n in names]

@@ -17,7 +17,7 @@ def greedy_dag(
     egraph: EGraph,
     *,
     time_limit: float = 5.0,  # noqa: ARG001 - every extractor has it
-    seeds: Sequence[Choice] = (),  # noqa: ARG001
+    seeds: Sequence[Choice] = (),  # noqa: ARG001 - as above
 ) -> Selection:
     """The selection in which every class takes the e-node with the cheapest set of classes below
     it.

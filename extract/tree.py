@@ -16,7 +16,7 @@ def tree(
     egraph: EGraph,
     *,
     time_limit: float = 5.0,  # noqa: ARG001 - every extractor has it
-    seeds: Sequence[Choice] = (),  # noqa: ARG001
+    seeds: Sequence[Choice] = (),  # noqa: ARG001 - as above
 ) -> Selection:
     """A selection with the least tree cost, where what is used twice is paid twice; ties go to the
     lowest e-node.

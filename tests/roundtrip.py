@@ -23,10 +23,10 @@ from torch.utils import _pytree as pytree
 from eqsat.cost.device import load
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
-from eqsat.engine import Snapshot
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem, problem
 from eqsat.saturate import Limits, saturate
+from eqsat.snapshot import Snapshot
 from extract import Choice
 
 Function = Callable[..., Any]

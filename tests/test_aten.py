@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from eqsat.engine import NUMBER
 from eqsat.functions import overload
 from eqsat.meta import meta_of
 from eqsat.operators import OPERATORS
-from eqsat.spelling import _SPLITS, SPELLINGS
+from eqsat.snapshot import NUMBER
+from eqsat.spelling import SPELLINGS, SPLITS
 
 PARTS, STEP = 4, 7  # every seventh operator; benchmarks/aten_sweep.py runs them all
 UNLIKE = {  # data-dependent values or views behind an effect: `optimize` keeps the given program
@@ -276,7 +276,7 @@ def batch() -> Batch:
             args = tuple(one(a) for a in (sample[:-1] if kwargs else sample))
             results = [call(overload(name), args, kwargs)]
             if isinstance(results[0].meta["val"], (list, tuple)):
-                count = len(results[0].meta["val"]) if name in _SPLITS else 1
+                count = len(results[0].meta["val"]) if name in SPLITS else 1
                 results = [call(operator.getitem, (results[0], i), {}) for i in range(count)]
             nodes.setdefault(name, []).append(results)
     # Outputs are fresh values: clones, so that the calls themselves are free to be shared.
@@ -294,7 +294,7 @@ def batch() -> Batch:
 
 def test_table_covers_every_spelling() -> None:
     assert set(SPELLINGS) <= set(CALLS)
-    assert set(_SPLITS) <= set(CALLS)
+    assert set(SPLITS) <= set(CALLS)
 
 
 @pytest.mark.parametrize("name", CALLS)

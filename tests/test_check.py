@@ -172,8 +172,8 @@ def test_rounding_passes(given: Function, result: Function) -> None:
 
 
 def test_strict_asks_for_equal_bits() -> None:
-    given = lambda x, w: (x @ w) @ w  # noqa: E731
-    result = lambda x, w: x @ (w @ w)  # noqa: E731
+    given = lambda x, w: (x @ w) @ w  # noqa: E731 - it reads as the formula
+    result = lambda x, w: x @ (w @ w)  # noqa: E731 - it reads as the formula
     caught(given, result, X, W, by="example", numerics="strict")
     sound(given, given, X, W, numerics="strict")
     caught(lambda x: x + 0.0, lambda x: x * 1.0, X, by="zero", numerics="strict")

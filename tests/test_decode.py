@@ -13,9 +13,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 
-from eqsat.emit import Emitter, trimmed
+from eqsat.emit import emit
+from eqsat.emitter import Emitter, trimmed
 from eqsat.functions import Function
 from eqsat.infer import Oracle
+from eqsat.layout import restride
 from eqsat.meta import Texts
 
 aten = torch.ops.aten
@@ -96,7 +98,7 @@ def test_any_value_can_be_given_any_strides(seed: int) -> None:
     given.meta["val"] = mode.from_tensor(value)
     with mode:
         like = torch.empty_strided(shape, stride)
-    emitter.graph.output(emitter.restride(given, like))
+    emitter.graph.output(restride(emitter, given, like))
     result = GraphModule(torch.nn.Module(), emitter.graph)(value)
     assert torch.equal(result, value)
     pairs = zip(shape, result.stride(), stride, strict=True)
@@ -256,7 +258,7 @@ def test_affine_is_written_for_every_shape_of_bias(
     nodes = [emitter.graph.placeholder(name) for name in "xwb"]
     for node, tensor in zip(nodes, tensors, strict=True):
         node.meta["val"] = mode.from_tensor(tensor)
-    emitter.graph.output(emitter.emit("affine", nodes, ()))
+    emitter.graph.output(emit(emitter, "affine", nodes, ()))
     result = GraphModule(torch.nn.Module(), emitter.graph)(*tensors)
     torch.testing.assert_close(result, expected)
 
@@ -272,7 +274,7 @@ def test_number_can_stand_first(name: str, dtype: torch.dtype) -> None:
     node = emitter.graph.placeholder("x")
     node.meta["val"] = mode.from_tensor(x)
     function = Function(name)
-    emitter.graph.output(emitter.emit("binary", (3, node), (function,)))
+    emitter.graph.output(emit(emitter, "binary", (3, node), (function,)))
     result = GraphModule(torch.nn.Module(), emitter.graph)(x)
     expected = (
         function(torch.tensor(3, dtype=dtype), x) if name in ("lt", "remainder") else function(3, x)

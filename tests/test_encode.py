@@ -15,7 +15,8 @@ from torch.fx import Graph, GraphModule, symbolic_trace
 from eqsat.encode import Encoding, encode
 from eqsat.functions import Function
 from eqsat.meta import Meta, meta_of
-from eqsat.spelling import SPELLINGS, Term
+from eqsat.spelling import SPELLINGS
+from eqsat.term import Term
 
 aten = torch.ops.aten
 X, Y = torch.arange(24.0).reshape(4, 6), torch.linspace(-1, 1, 24).reshape(4, 6)

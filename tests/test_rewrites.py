@@ -29,8 +29,7 @@ def discover() -> tuple[Rewrite, ...]:
     return tuple(found.values())
 
 
-RULES = {rule.name: rule for rule in discover()}
-RULES |= {
+RULES = {rule.name: rule for rule in discover()} | {
     f"{rule.name}-exact": strict
     for rule in discover()
     if rule.exact is not None and (strict := rule.within(EXACT)) is not None

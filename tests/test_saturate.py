@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from eqsat.encode import encode
-from eqsat.engine import Engine, EngineError, Snapshot, _engines
+from eqsat.engine import Engine, EngineError, _engines
 from eqsat.operators import reshape
 from eqsat.problem import problem
 from eqsat.rewrite import Rewrite, attribute, constant, finite, ordered
 from eqsat.saturate import IterationSize, Limits, Saturation, StopReason, saturate
+from eqsat.snapshot import Snapshot
 from extract import EXTRACTORS
 
 X = torch.linspace(-1, 1, 36, dtype=torch.float64).reshape(6, 6)
@@ -192,7 +193,7 @@ def test_ordered_siblings_match_once() -> None:
             facts=facts,
         )
 
-    function = lambda x: torch.sin(x) + torch.sin(x + 1) + torch.sin(x + 2)  # noqa: E731
+    function = lambda x: torch.sin(x) + torch.sin(x + 1) + torch.sin(x + 2)  # noqa: E731 - a formula
     free = search(function, (pair(),), Limits(iterations=1))[0].rules[0].matches
     once = search(function, (pair(ordered("x", "y")),), Limits(iterations=1))[0].rules[0].matches
     assert (free, once) == (9, 3)

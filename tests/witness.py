@@ -8,11 +8,11 @@ from samples import Sample, run
 from torch.fx import Graph
 
 from eqsat.encode import LEAF, Encoding
-from eqsat.engine import NUMBER, Row, Symbol
 from eqsat.infer import Oracle
 from eqsat.meta import Meta, Scalar, Texts
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits, RuleCount, saturate
+from eqsat.snapshot import NUMBER, Row, Symbol
 
 
 def encoded(rule: Rewrite, sample: Sample) -> Encoding:
