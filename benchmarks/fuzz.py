@@ -823,8 +823,10 @@ def call(module: torch.nn.Module, args: Sequence[Tensor]) -> Seen:
 
 
 def _copy(value: Tensor) -> Tensor:
-    new = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    return new.copy_(value) if value.numel() else new
+    """The value in storage of its own, as it lies."""
+    storage = value.untyped_storage().clone()
+    empty = torch.empty(0, dtype=value.dtype)
+    return empty.set_(storage, value.storage_offset(), value.shape, value.stride())  # type: ignore[call-overload]
 
 
 def _overlap(x: Tensor, y: Tensor) -> bool:

@@ -13,6 +13,7 @@ from eqsat.emitter import Emitter
 from eqsat.functions import FLIPPED, NUMBER_SPELLING, POINTWISE, SPELLING, Function, fill, overload
 
 aten = torch.ops.aten
+VECTOR = 16  # elements in the widest vector of a CPU kernel
 
 
 def emit(emitter: Emitter, name: str, operands: Sequence[Any], attributes: Sequence[Any]) -> Node:
@@ -73,7 +74,10 @@ def _attention(e: Emitter, q: Node, k: Node, v: Node, *rest: Any) -> Node:
     size, rank = q.meta["val"].shape[-1], q.meta["val"].ndim
     if isinstance(size, int) and scale == 1.0 / size**0.5:
         scale = None
-    for _ in range(rank, 4):
+    if isinstance(mask, Node) and mask.meta["val"].ndim == 1:  # kernels take no vector
+        mask = e.call(aten.unsqueeze.default, mask, 0)
+    fused = 4 if mask is not None or _keeps_nan(k.meta["val"]) else rank
+    for _ in range(rank, fused):
         if isinstance(mask, Node) and mask.meta["val"].ndim == q.meta["val"].ndim:
             mask = e.call(aten.unsqueeze.default, mask, 0)
         q, k, v = (e.call(aten.unsqueeze.default, n, 0) for n in (q, k, v))
@@ -83,7 +87,12 @@ def _attention(e: Emitter, q: Node, k: Node, v: Node, *rest: Any) -> Node:
         scale=scale,
         enable_gqa=gqa,
     )
-    return e.call(aten.squeeze.dims, result, list(range(4 - rank))) if rank < 4 else result
+    return e.call(aten.squeeze.dims, result, list(range(4 - rank))) if rank < fused else result
+
+
+def _keeps_nan(k: torch.Tensor) -> bool:
+    """Whether the fused kernel keeps NaN: torch's for CPUs does in rows as long as a vector."""
+    return k.device.type != "cpu" or (isinstance(k.shape[-2], int) and k.shape[-2] >= VECTOR)
 
 
 def _pointwise(e: Emitter, *arguments: Any) -> Node:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Graph, Node, Proxy
 from torch.fx.proxy import GraphAppendingTracer
 from torch.utils import _pytree as pytree
@@ -70,7 +71,9 @@ class Emitter:
         fake_kwargs = torch.fx.map_arg(kwargs, lambda n: n.meta["val"])
         flat = pytree.tree_leaves((fake_args, fake_kwargs))
         shapes = [tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in flat]
-        with self.oracle.decided(shapes, self.fake_mode), torch.no_grad():
+        decided = self.oracle.decided(shapes, self.fake_mode)
+        # The cache of a fake mode may hold symbols for dims that have become static.
+        with decided, torch.no_grad(), disable_fake_tensor_cache(self.fake_mode):
             return target(*fake_args, **fake_kwargs)
 
     def argument(self, value: Any) -> Any:

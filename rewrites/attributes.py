@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from eqsat.functions import Function
 
 # Functions of which every kernel gives the same bits, vectorised or not: selections, comparisons, casts, and
 # arithmetic that IEEE 754 rounds correctly. The others may differ between the elements of one tensor, in the last
-# place (gelu, sigmoid, pow) or in the sign of a zero (maximum), so moving a view across them moves rounding.
+# place (gelu, sigmoid, pow, complex products) or in the sign of a zero (maximum), so moving a view across them moves rounding.
 STEADY = frozenset(
     ("abs", "neg", "relu", "sqrt", "reciprocal", "floor", "ceil", "round", "trunc", "sign", "isnan", "isinf")
     + ("logical_not", "bitwise_not", "hardtanh", "clamp", "to", "add", "sub", "mul", "div", "where")
@@ -16,9 +18,14 @@ STEADY = frozenset(
 )
 
 
-def steady(f: Function) -> bool:
-    """Whether a pointwise function gives an element the same bits wherever the element lies."""
-    return f.name in STEADY
+def steady(f: Function, x: Any) -> bool:
+    """Whether a pointwise function of `x` gives an element the same bits wherever the element lies."""
+    return f.name in STEADY and x.dtype != complex and not (isinstance(x.dtype, torch.dtype) and x.dtype.is_complex)
+
+
+def both_steady(f: Function, x: Any, y: Any) -> bool:
+    """Whether a pointwise function of `x` and `y` does."""
+    return steady(f, x) and steady(f, y)
 
 
 def spans(x: Any, d: int) -> bool:

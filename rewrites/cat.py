@@ -107,14 +107,17 @@ def _pointwise(n: int) -> tuple[Rewrite, ...]:
         same = all(a.ndim == b.ndim and a.shape[d] == b.shape[d] for a, b in zip(v[:n], v[n:], strict=True))
         return same and alike(*v[:n]) and alike(*v[n:])
 
+    def all_steady(f: Any, *v: Any) -> bool:
+        return all(steady(f, part) for part in v)
+
     one, beside, both = ("f", "d", *x), ("f", "d", "a", *x), ("f", "d", *x, *y)
     return (
-        Rewrite(f"cat-unary-{n}",       backwards(unary),  when=Condition(x, alike), numerics=ROUNDING, exact=steady, variables=one),
-        Rewrite(f"unary-cat-{n}",       unary,             when=Condition(x, alike), numerics=ROUNDING, exact=steady, variables=one),
-        Rewrite(f"cat-binary-{n}",      backwards(binary), when=Condition(both[1:], aligned),    numerics=ROUNDING, exact=steady, variables=both),
-        Rewrite(f"binary-cat-{n}",      binary,            when=Condition(both[1:], aligned),    numerics=ROUNDING, exact=steady, variables=both),
-        Rewrite(f"cat-binary-with-{n}", backwards(shared), when=Condition(beside[1:], around),   numerics=ROUNDING, exact=steady, variables=beside),
-        Rewrite(f"binary-with-cat-{n}", shared,            when=Condition(beside[1:], around),   numerics=ROUNDING, exact=steady, variables=beside),
+        Rewrite(f"cat-unary-{n}",       backwards(unary),  when=Condition(x, alike), numerics=ROUNDING, exact=Condition(("f", *x), all_steady), variables=one),
+        Rewrite(f"unary-cat-{n}",       unary,             when=Condition(x, alike), numerics=ROUNDING, exact=Condition(("f", *x), all_steady), variables=one),
+        Rewrite(f"cat-binary-{n}",      backwards(binary), when=Condition(both[1:], aligned),    numerics=ROUNDING, exact=Condition(("f", *x, *y), all_steady), variables=both),
+        Rewrite(f"binary-cat-{n}",      binary,            when=Condition(both[1:], aligned),    numerics=ROUNDING, exact=Condition(("f", *x, *y), all_steady), variables=both),
+        Rewrite(f"cat-binary-with-{n}", backwards(shared), when=Condition(beside[1:], around),   numerics=ROUNDING, exact=Condition(("f", "a", *x), all_steady), variables=beside),
+        Rewrite(f"binary-with-cat-{n}", shared,            when=Condition(beside[1:], around),   numerics=ROUNDING, exact=Condition(("f", "a", *x), all_steady), variables=beside),
     )
 
 

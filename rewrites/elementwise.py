@@ -86,7 +86,7 @@ def uniform(value: Any, dtype: torch.dtype) -> Any:
 
 ELEMENTWISE = (
     Rewrite("binary-commute",      lambda f, x, y:          (f(x, y), f(y, x)),                                        when=commutes, numerics=ROUNDING, exact=orderless),
-    Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda x, z, t: isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),
+    Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda f, x, z, t: f.name != "pow" and isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),  # powers of numbers are special-cased
     # Identities. x + 0.0 is not x where x is -0.0.
     Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),
     Rewrite("sub-zero",            lambda x, a:             (x - a, x),                                                when=lambda a: is_value(a, 0)),
@@ -116,8 +116,8 @@ ELEMENTWISE = (
     # Powers and roots.
     Rewrite("pow-square",          lambda x, a:             (x ** a, x * x),                                           when=lambda a: is_value(a, 2)),
     Rewrite("pow-cube",            lambda x, a:             (x ** a, (x * x) * x),                                     when=lambda a: is_value(a, 3), numerics=ROUNDING),
-    Rewrite("pow-root",            lambda x, a:             (x ** a, torch.sqrt(x)),                                   when=lambda a: is_value(a, 0.5), numerics=ROUNDING),
-    Rewrite("pow-rsqrt",           lambda x, a:             (x ** a, torch.rsqrt(x)),                                  when=lambda a: is_value(a, -0.5), numerics=ROUNDING),
+    Rewrite("pow-root",            lambda x, a:             (x ** a, torch.sqrt(x)),                                   when=lambda x, a: is_value(a, 0.5) and x.dtype.itemsize >= 4, numerics=ROUNDING),
+    Rewrite("pow-rsqrt",           lambda x, a:             (x ** a, torch.rsqrt(x)),                                  when=lambda x, a: is_value(a, -0.5) and x.dtype.itemsize >= 4, numerics=ROUNDING),
     Rewrite("pow-reciprocal",      lambda x, a:             (x ** a, torch.reciprocal(x)),                             when=lambda x, a: real(x) and is_value(a, -1)),
     Rewrite("mul-reciprocal",      lambda x, y:             (x * torch.reciprocal(y), x / y),                          numerics=ROUNDING),
     Rewrite("reciprocal-sqrt",     lambda x:                (torch.reciprocal(torch.sqrt(x)), torch.rsqrt(x)),         numerics=ROUNDING),

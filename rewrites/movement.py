@@ -24,7 +24,7 @@ from eqsat.operators import (
     softmax,
 )
 from eqsat.rewrite import ROUNDING, Rewrite, attribute, ordered
-from rewrites.attributes import shared_tail, spans, steady
+from rewrites.attributes import both_steady, shared_tail, spans, steady
 
 Shape = tuple[Any, ...]
 Cut = tuple[int, Any, Any, int]  # dim, start, end, step
@@ -125,25 +125,25 @@ def queries(start: int, end: int, step: int, causal: bool, q: Any, k: Any) -> bo
 # Views across pointwise functions; operands that broadcast along the view stay as they are.
 POINTWISE = (
     Rewrite("slice-unary",         lambda f, x, d, s, e, k:    (slice_(f(x), d, s, e, k), f(slice_(x, d, s, e, k))),                              numerics=ROUNDING, exact=steady),
-    Rewrite("slice-binary",        lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), slice_(y, d, s, e, k))),   when=lambda x, y, d: spans(x, d) and spans(y, d), numerics=ROUNDING, exact=steady),
-    Rewrite("slice-binary-left",   lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), y)),                       when=lambda x, y, d: spans(x, d) and not spans(y, d), numerics=ROUNDING, exact=steady),
-    Rewrite("slice-binary-right",  lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(x, slice_(y, d, s, e, k))),                       when=lambda x, y, d: spans(y, d) and not spans(x, d), numerics=ROUNDING, exact=steady),
+    Rewrite("slice-binary",        lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), slice_(y, d, s, e, k))),   when=lambda x, y, d: spans(x, d) and spans(y, d), numerics=ROUNDING, exact=both_steady),
+    Rewrite("slice-binary-left",   lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(slice_(x, d, s, e, k), y)),                       when=lambda x, y, d: spans(x, d) and not spans(y, d), numerics=ROUNDING, exact=both_steady),
+    Rewrite("slice-binary-right",  lambda f, x, y, d, s, e, k: (slice_(f(x, y), d, s, e, k), f(x, slice_(y, d, s, e, k))),                       when=lambda x, y, d: spans(y, d) and not spans(x, d), numerics=ROUNDING, exact=both_steady),
     Rewrite("permute-unary",       lambda f, x, p:             (permute(f(x), p), f(permute(x, p))),                                              numerics=ROUNDING, exact=steady),
-    Rewrite("permute-binary",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda x, y: x.ndim == y.ndim, numerics=ROUNDING, exact=steady),
-    Rewrite("permute-binary-left", lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), y)),                                       when=lambda x, y, p: y.ndim < x.ndim and fixed(p, y.ndim), numerics=ROUNDING, exact=steady),
-    Rewrite("permute-binary-right", lambda f, x, y, p:         (permute(f(x, y), p), f(x, permute(y, p))),                                       when=lambda x, y, p: x.ndim < y.ndim and fixed(p, x.ndim), numerics=ROUNDING, exact=steady),
-    Rewrite("permute-scale",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=steady),
+    Rewrite("permute-binary",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda x, y: x.ndim == y.ndim, numerics=ROUNDING, exact=both_steady),
+    Rewrite("permute-binary-left", lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), y)),                                       when=lambda x, y, p: y.ndim < x.ndim and fixed(p, y.ndim), numerics=ROUNDING, exact=both_steady),
+    Rewrite("permute-binary-right", lambda f, x, y, p:         (permute(f(x, y), p), f(x, permute(y, p))),                                       when=lambda x, y, p: x.ndim < y.ndim and fixed(p, x.ndim), numerics=ROUNDING, exact=both_steady),
+    Rewrite("permute-scale",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=lambda f, x, a: both_steady(f, x, a)),
     Rewrite("split-unary",         lambda f, x, z:             (reshape(f(x), z), f(reshape(x, z))),                                             when=lambda x, z: len(z) > x.ndim, numerics=ROUNDING, exact=steady),
-    Rewrite("split-binary",        lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), reshape(y, z))),                           when=lambda x, y, z: len(z) > x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=steady),
-    Rewrite("split-binary-left",   lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), y)),                                       when=lambda x, y, z: len(z) > x.ndim > y.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("split-binary",        lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), reshape(y, z))),                           when=lambda x, y, z: len(z) > x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=both_steady),
+    Rewrite("split-binary-left",   lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), y)),                                       when=lambda x, y, z: len(z) > x.ndim > y.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=both_steady),
     Rewrite("merge-unary",         lambda f, x, z:             (f(reshape(x, z)), reshape(f(x), z)),                                             when=lambda x, z: len(z) < x.ndim, numerics=ROUNDING, exact=steady),
-    Rewrite("merge-binary",        lambda f, x, y, z:          (f(reshape(x, z), reshape(y, z)), reshape(f(x, y), z)),                           when=lambda x, y, z: len(z) < x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=steady),
-    Rewrite("merge-binary-left",   lambda f, x, y, z:          (f(reshape(x, z), y), reshape(f(x, y), z)),                                       when=lambda x, y, z: y.ndim <= len(z) < x.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=steady),
+    Rewrite("merge-binary",        lambda f, x, y, z:          (f(reshape(x, z), reshape(y, z)), reshape(f(x, y), z)),                           when=lambda x, y, z: len(z) < x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=both_steady),
+    Rewrite("merge-binary-left",   lambda f, x, y, z:          (f(reshape(x, z), y), reshape(f(x, y), z)),                                       when=lambda x, y, z: y.ndim <= len(z) < x.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=both_steady),
     Rewrite("unary-expand",        lambda f, x, z:             (f(expand(x, z)), expand(f(x), z)),                                                numerics=ROUNDING, exact=steady),
-    Rewrite("binary-expand",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                               numerics=ROUNDING, exact=steady),
-    Rewrite("binary-expand-scale", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=steady),
-    Rewrite("binary-expand-left",  lambda f, x, y, z:          (f(expand(x, z), y), f(x, y)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=steady),
-    Rewrite("binary-expand-right", lambda f, x, y, z:          (f(y, expand(x, z)), f(y, x)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=steady),
+    Rewrite("binary-expand",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                               numerics=ROUNDING, exact=both_steady),
+    Rewrite("binary-expand-scale", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=lambda f, x, a: both_steady(f, x, a)),
+    Rewrite("binary-expand-left",  lambda f, x, y, z:          (f(expand(x, z), y), f(x, y)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=both_steady),
+    Rewrite("binary-expand-right", lambda f, x, y, z:          (f(y, expand(x, z)), f(y, x)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=both_steady),
 )
 
 

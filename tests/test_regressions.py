@@ -31,3 +31,12 @@ def test_a_silu_in_parts_is_emitted() -> None:
     x = torch.randn(4, 5, dtype=torch.float64)
     result = check(lambda x: x * torch.sigmoid(x), x)
     assert "aten.silu.default" in result.report.operators_after
+
+
+def test_a_mask_that_is_a_vector_is_emitted_as_a_matrix() -> None:
+    q, k, v = (torch.randn(2, 3, n, 8, dtype=torch.float64) for n in (4, 5, 5))
+    m = torch.randn(5, dtype=q.dtype)
+    result = check(
+        lambda q, k, v, m: torch.softmax(q @ k.mT + m, -1) @ v, q, k, v, m, numerics="relaxed"
+    )
+    assert "aten.scaled_dot_product_attention.default" in result.report.operators_after
