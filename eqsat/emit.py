@@ -90,7 +90,7 @@ def _attention(e: Emitter, q: Node, k: Node, v: Node, *rest: Any) -> Node:
     return e.call(aten.squeeze.dims, result, list(range(4 - rank))) if rank < fused else result
 
 
-def _keeps_nan(k: torch.Tensor) -> bool:
+def _keeps_nan(k: Any) -> bool:
     """Whether the fused kernel keeps NaN: torch's for CPUs does in rows as long as a vector."""
     return k.device.type != "cpu" or (isinstance(k.shape[-2], int) and k.shape[-2] >= VECTOR)
 

@@ -53,6 +53,16 @@ def real(x: Any) -> bool:
     return isinstance(x, Meta) and x.dtype.is_floating_point
 
 
+def is_complex(a: Any) -> bool:
+    """Whether the operand is a complex number or a tensor of such."""
+    return a.dtype.is_complex if isinstance(a, Meta) else isinstance(a.value, complex)
+
+
+def of_one_dtype(x: Any, a: Any, b: Any) -> bool:
+    """Whether the tensors have one dtype (a narrower sum would round more), and `a` and `b` have dims."""
+    return a.ndim > 0 and b.ndim > 0 and x.dtype == a.dtype == b.dtype
+
+
 def negates(x: Any, y: Any) -> bool:
     """Whether `-y` is exact in the dtype in which it meets `x`; the least integer, and unsigned ones, wrap around."""
     return isinstance(y, Meta) and (y.dtype.is_floating_point or y.dtype == x.dtype)
@@ -103,14 +113,14 @@ ELEMENTWISE = (
     Rewrite("sub-add",             lambda x, y:             (x - y, x + (-y)),                                         when=negates),
     Rewrite("add-sub",             lambda x, y:             (x + (-y), x - y),                                         when=negates),
     Rewrite("sub-number",          lambda x, a:             (x - a, x + (-a.value)),                                   when=lambda x, a: real(x) and number(a) and a.value != 0),
-    Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y)),                                     when=lambda x, y: negates(y, x)),
+    Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y)),                                     when=lambda x, y: negates(y, x), numerics=ROUNDING, exact=lambda x, y: not is_complex(x) and not is_complex(y)),
     # Numbers and constants together.
     Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=same_sign, numerics=ROUNDING),
-    Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),
+    Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                when=of_one_dtype, facts=(constant("a", "b"),), numerics=ROUNDING),
     Rewrite("mul-numbers",         lambda x, a, b:          ((x * a) * b, x * (a.value * b.value)),                    when=scales, numerics=ROUNDING),
-    Rewrite("mul-constants",       lambda x, a, b:          ((x * a) * b, x * (a * b)),                                when=lambda a, b: a.ndim > 0 and b.ndim > 0, facts=(constant("a", "b"),), numerics=ROUNDING),
-    Rewrite("mul-number-out",      lambda x, y, a:          ((x * a) * y, (x * y) * a),                                when=lambda x, y, a: real(x) and real(y) and scale(x, a), numerics=ROUNDING),
-    Rewrite("mul-distribute",      lambda x, y, a:          (x * a + y * a, (x + y) * a),                              when=lambda x, y, a: real(x) and real(y) and scale(x, a), numerics=ROUNDING),
+    Rewrite("mul-constants",       lambda x, a, b:          ((x * a) * b, x * (a * b)),                                when=of_one_dtype, facts=(constant("a", "b"),), numerics=ROUNDING),
+    Rewrite("mul-number-out",      lambda x, y, a:          ((x * a) * y, (x * y) * a),                                when=lambda x, y, a: real(x) and real(y) and x.dtype == y.dtype and scale(x, a), numerics=ROUNDING),
+    Rewrite("mul-distribute",      lambda x, y, a:          (x * a + y * a, (x + y) * a),                              when=lambda x, y, a: real(x) and real(y) and x.dtype == y.dtype and scale(x, a), numerics=ROUNDING),
     Rewrite("div-power-of-two",    lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and power_of_two(a) and holds(x, a.value, 1.0 / a.value)),
     Rewrite("div-number",          lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and number(a) and a.value != 0 and not power_of_two(a) and holds(x, a.value, 1.0 / a.value), numerics=ROUNDING),
     # Powers and roots.

@@ -23,7 +23,7 @@ from eqsat.operators import (
     slice_,
     softmax,
 )
-from eqsat.rewrite import ROUNDING, Rewrite, attribute, ordered
+from eqsat.rewrite import ROUNDING, Condition, Rewrite, attribute, ordered
 from rewrites.attributes import both_steady, shared_tail, spans, steady
 
 Shape = tuple[Any, ...]
@@ -132,7 +132,7 @@ POINTWISE = (
     Rewrite("permute-binary",      lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), permute(y, p))),                           when=lambda x, y: x.ndim == y.ndim, numerics=ROUNDING, exact=both_steady),
     Rewrite("permute-binary-left", lambda f, x, y, p:          (permute(f(x, y), p), f(permute(x, p), y)),                                       when=lambda x, y, p: y.ndim < x.ndim and fixed(p, y.ndim), numerics=ROUNDING, exact=both_steady),
     Rewrite("permute-binary-right", lambda f, x, y, p:         (permute(f(x, y), p), f(x, permute(y, p))),                                       when=lambda x, y, p: x.ndim < y.ndim and fixed(p, x.ndim), numerics=ROUNDING, exact=both_steady),
-    Rewrite("permute-scale",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=lambda f, x, a: both_steady(f, x, a)),
+    Rewrite("permute-scale",       lambda f, x, a, p:          (f(permute(x, p), a), permute(f(x, a), p)),                                       when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=Condition(("f", "x", "a"), both_steady)),
     Rewrite("split-unary",         lambda f, x, z:             (reshape(f(x), z), f(reshape(x, z))),                                             when=lambda x, z: len(z) > x.ndim, numerics=ROUNDING, exact=steady),
     Rewrite("split-binary",        lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), reshape(y, z))),                           when=lambda x, y, z: len(z) > x.ndim and x.shape == y.shape, numerics=ROUNDING, exact=both_steady),
     Rewrite("split-binary-left",   lambda f, x, y, z:          (reshape(f(x, y), z), f(reshape(x, z), y)),                                       when=lambda x, y, z: len(z) > x.ndim > y.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=both_steady),
@@ -141,7 +141,7 @@ POINTWISE = (
     Rewrite("merge-binary-left",   lambda f, x, y, z:          (f(reshape(x, z), y), reshape(f(x, y), z)),                                       when=lambda x, y, z: y.ndim <= len(z) < x.ndim and shared_tail(x.shape, z) >= y.ndim, numerics=ROUNDING, exact=both_steady),
     Rewrite("unary-expand",        lambda f, x, z:             (f(expand(x, z)), expand(f(x), z)),                                                numerics=ROUNDING, exact=steady),
     Rewrite("binary-expand",       lambda f, x, y, z:          (f(expand(x, z), expand(y, z)), expand(f(x, y), z)),                               numerics=ROUNDING, exact=both_steady),
-    Rewrite("binary-expand-scale", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=lambda f, x, a: both_steady(f, x, a)),
+    Rewrite("binary-expand-scale", lambda f, x, a, z:          (f(expand(x, z), a), expand(f(x, a), z)),                                         when=lambda a: a.ndim == 0, numerics=ROUNDING, exact=Condition(("f", "x", "a"), both_steady)),
     Rewrite("binary-expand-left",  lambda f, x, y, z:          (f(expand(x, z), y), f(x, y)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=both_steady),
     Rewrite("binary-expand-right", lambda f, x, y, z:          (f(y, expand(x, z)), f(y, x)),                                                    when=lambda x, y, z: covers(y, x, z), numerics=ROUNDING, exact=both_steady),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from eqsat.functions import Function
 from eqsat.operators import MEAN, SUM, affine, permute, reduction, reshape
 from eqsat.rewrite import ROUNDING, Rewrite, attribute
@@ -83,6 +85,11 @@ def linear(f: Function, x: Any) -> bool:
     return f in (SUM, MEAN) and x.dtype.is_floating_point
 
 
+def fits(y: Any, x: Any) -> bool:
+    """Whether `y` times `x` has the dtype of `x`: a sum in a narrower one would round more."""
+    return torch.promote_types(x.dtype, y.dtype) == x.dtype
+
+
 REDUCE = (
     Rewrite("reduction-compose",       lambda f, x, r, h, q, g: (reduction(f, reduction(f, x, r, h), q, g), reduction(f, x, together(r, h, q, x.ndim), g)),                                                  when=lambda f, h, g: over_dims(f) and (h or not g), numerics=ROUNDING),
     Rewrite("reduction-keepdim",       lambda f, x, r:          (reduction(f, x, r, True), reshape(reduction(f, x, r, False), shape_after(x.shape, r, True)))),
@@ -92,7 +99,7 @@ REDUCE = (
     Rewrite("mean-sum",                lambda x, r, h:          (reduction(MEAN, x, r, h), reduction(SUM, x, r, h) * (1.0 / count(x.shape, r))),                                                              when=lambda x: x.dtype.itemsize >= 4, numerics=ROUNDING),
     Rewrite("sum-mean",                lambda x, r, h, n:       (reduction(SUM, x, r, h) * n, reduction(MEAN, x, r, h)),                                                                                      when=lambda x, r, n: n.ndim == 0 and math.isclose(n.value * count(x.shape, r), 1.0), numerics=ROUNDING),
     Rewrite("reduction-scale",         lambda f, x, a, r, h:    (reduction(f, x * a, r, h), reduction(f, x, r, h) * a),                                                                                       when=lambda f, x, a: linear(f, x) and a.ndim == 0, numerics=ROUNDING),
-    Rewrite("reduction-factor",        lambda f, x, y, r:       (reduction(f, x * y, r, True), reduction(f, x, r, True) * y),                                                                                 when=lambda f, x, y, r: linear(f, x) and y.ndim > 0 and all(spans(x, d) and not spans(y, d) for d in r), numerics=ROUNDING),
+    Rewrite("reduction-factor",        lambda f, x, y, r:       (reduction(f, x * y, r, True), reduction(f, x, r, True) * y),                                                                                 when=lambda f, x, y, r: linear(f, x) and y.ndim > 0 and fits(y, x) and all(spans(x, d) and not spans(y, d) for d in r), numerics=ROUNDING),
     Rewrite("reduction-matmul-rows",   lambda f, a, b, h:       (reduction(f, a @ b, (-2,), h), reshape(reduction(f, a, (-2,), True) @ b, shape_after((a @ b).shape, (-2,), h))),                              when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
     Rewrite("reduction-matmul-columns", lambda f, a, b, h:      (reduction(f, a @ b, (-1,), h), reshape(a @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-1,), h))),                              when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
     Rewrite("reduction-matmul",        lambda f, a, b, h:       (reduction(f, a @ b, (-2, -1), h), reshape(reduction(f, a, (-2,), True) @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-2, -1), h))), when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),

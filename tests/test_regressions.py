@@ -40,3 +40,49 @@ def test_a_mask_that_is_a_vector_is_emitted_as_a_matrix() -> None:
         lambda q, k, v, m: torch.softmax(q @ k.mT + m, -1) @ v, q, k, v, m, numerics="relaxed"
     )
     assert "aten.scaled_dot_product_attention.default" in result.report.operators_after
+
+
+def test_a_power_of_a_tensor_is_not_that_of_a_number() -> None:
+    x = torch.tensor([-0.0, 0.0, -torch.inf, 2.0, 3.7], dtype=torch.float64)
+    for exponent in (0.5, -0.5, 2.0, 3.0):
+        check(lambda x, e=exponent: x ** torch.full((5,), e, dtype=x.dtype), x, numerics="strict")
+
+
+def test_a_root_of_half_precision_keeps_its_infinities() -> None:
+    x = torch.tensor([-0.0, 0.0, -torch.inf, 2.0, 3.7], dtype=torch.float16)
+    check(lambda x: (x**0.5, x**-0.5), x)
+
+
+def test_complex_products_keep_their_bits_where_strict() -> None:
+    x, y = torch.randn(9, dtype=torch.complex64), torch.randn(9, dtype=torch.complex64)
+    check(lambda x, y: ((x * y)[1:4], (-x) * y), x, y, numerics="strict")
+
+
+def test_numbers_are_not_moved_from_narrow_to_wide_products() -> None:
+    x, y = torch.randn(40), torch.randn(40, dtype=torch.float64)
+    check(lambda x, y: (x * 0.3) * y, x, y)
+    check(lambda x, y: x * 0.3 + y * 0.3, x, y)
+    check(lambda x, y: (x * y[:1]).sum(-1, True), x, y)
+
+
+def test_attention_on_short_rows_keeps_nan() -> None:
+    x = torch.randn(3, 4, dtype=torch.float64)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    check(lambda x: attend(x, x * 0.5, x, is_causal=True), x)
+
+
+def test_dims_that_became_static_do_not_stop_the_optimizer() -> None:
+    class Products(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(3, 6, dtype=torch.float64))
+
+        def forward(self, w: Tensor, x: Tensor) -> Tensor:
+            return (x @ w) @ w.mT + x @ self.weight @ w.mT
+
+    w = torch.randn(6, 3, dtype=torch.float64).mT
+    x = torch.randn(3, dtype=torch.float64)
+    auto = {0: torch.export.Dim.AUTO}
+    program = torch.export.export(Products(), (w, x), dynamic_shapes=(auto, auto), strict=False)
+    result = eqsat.optimize(program, (w, x))
+    assert result.report.kept is None, result.report.kept
