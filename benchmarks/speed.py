@@ -72,7 +72,7 @@ def markdown(rows: list[dict[str, str]], device: str) -> str:
     lines += [[row.get(column, "-") for column in columns] for row in rows]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     setting = f"torch {torch.__version__}, {torch.get_num_threads()} CPU threads, profile {device}"
-    meaning = "The error is the largest against eager, relative to the largest output where above 1."
+    meaning = "Errors are against eager, relative to the largest output where it is above 1."
     return f"# Seconds to optimize, by step\n\n{setting}. {meaning}\n\n{table}"
 
 

@@ -22,6 +22,7 @@ WEIGHTS = [weight for _, weight in TABLE]
 
 def generate(seed: int) -> Source:
     """Program number `seed`, of 5 to 25 steps."""
+    torch.manual_seed(seed)
     pool = Pool(seed)
     wild = pool.rng.random() < 0.1
     for _ in range(pool.rng.randint(2, 4)):
