@@ -265,7 +265,7 @@ class Engine:
         report = outputs[0].report
         return RunStats(
             dict(report.num_matches_per_rule),
-            # egglog 13 stores milliseconds as microseconds (facts: a factor of 1000)
+            # egglog 13 stores milliseconds as microseconds, a factor of 1000
             {
                 name: 1000 * spent.total_seconds()
                 for name, spent in report.search_and_apply_time_per_rule.items()
