@@ -74,7 +74,7 @@ def _owner(node: Any, index: Any) -> Node | None:
     if not modes:
         return None
     with modes[0], torch.no_grad():
-        fresh = {n: _like(val(n)) for n in operands}
+        fresh = {n: fresh_like(val(n)) for n in operands}
         args = torch.fx.map_arg(node.args, lambda n: fresh.get(n, val(n)))
         kwargs = torch.fx.map_arg(node.kwargs, lambda n: fresh.get(n, val(n)))
         try:
@@ -94,5 +94,6 @@ def _strided(node: Node) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided
 
 
-def _like(value: Tensor) -> Tensor:
+def fresh_like(value: Tensor) -> Tensor:
+    """A tensor with the sizes and strides of `value`, in memory of its own."""
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)

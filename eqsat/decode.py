@@ -10,12 +10,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from eqsat.alias import Output
+from eqsat.alias import Output, fresh_like
 from eqsat.emit import emit
 from eqsat.emitter import Emitter
 from eqsat.encode import Encoding
 from eqsat.layout import makes_memory, reads_layout, restride, same_strides
-from eqsat.meta import EFFECT, Scalar, Symbolic, meta_of
+from eqsat.meta import Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem
 from eqsat.snapshot import Snapshot
@@ -56,8 +56,7 @@ class _Decoder:
             if origin is None:
                 continue
             self.origins.setdefault(handles[row.handle], origin)
-            children = tuple(handles[c] for c in row.children)
-            self.spelled.setdefault((row.symbol, children, row.attributes), origin)
+            self.spelled.setdefault(self.snapshot.enode(row), origin)
 
     def graph(self) -> Graph:
         graph = self.emitter.graph
@@ -70,7 +69,7 @@ class _Decoder:
         for node in self.encoding.effects:
             self._effect(node)
         returned = _Exit(self).outputs(self.encoding.outputs)
-        output = next(n for n in self.encoding.graph.nodes if n.op == "output")
+        output: Any = self.encoding.graph.output_node()
         new = graph.output(type(output.args[0])(returned) if _sequence(output) else returned[0])
         new.meta = dict(output.meta)
         effects = {self.copies[n] for n in self.encoding.effects}
@@ -104,8 +103,7 @@ class _Decoder:
         return self.snapshot.children[k]
 
     def _meta(self, cls: int) -> Any:
-        text = self.snapshot.metas[cls]
-        return None if text == EFFECT else self.encoding.texts.value(text)
+        return self.encoding.texts.meta(self.snapshot.metas[cls])
 
     def _emit(self, cls: int, k: int) -> Any:
         s, meta = self.snapshot, self._meta(cls)
@@ -165,20 +163,22 @@ class _Decoder:
                 cls = self._class(node)
                 if cls not in children:
                     raise _OtherValueError
-                return self.values[cls]
+                value = self.values[cls]
+                return self._laid_as(node, value) if pinned else value
             if node.op == "get_attr":
                 return self.attribute(node)
             if not isinstance(node.meta["val"], Symbolic):
                 raise _OtherValueError
             return self.emitter.argument(node.meta["val"])
 
-        target = given.target
+        target, pinned = given.target, reads_layout(given.target)
         try:
             args = torch.fx.map_arg(given.args, new)
             kwargs = torch.fx.map_arg(given.kwargs, new)
-            if reads_layout(target):
-                args = self._pinned(given.args, args)
-            known = self._fresh(given.meta["val"]) if self._lies_as_given(given) else None
+            known = None
+            if self._lies_as_given(given):
+                with self.mode:
+                    known = fresh_like(given.meta["val"])
             return self.emitter.call(target, *args, known=known, **kwargs)
         except _OtherValueError:
             return None
@@ -186,13 +186,6 @@ class _Decoder:
             if str(target) not in ("aten.view.default", "aten._unsafe_view.default"):
                 raise
             return None  # strides changed, so a view must be a reshape
-
-    def _fresh(self, value: torch.Tensor) -> torch.Tensor:
-        """A fake tensor like `value` in memory of its own."""
-        with self.mode:
-            return torch.empty_strided(
-                value.shape, value.stride(), dtype=value.dtype, device=value.device
-            )
 
     def _lies_as_given(self, given: Node) -> bool:
         """Whether the result is new memory and the operands lie as they did: then so does it."""
@@ -209,18 +202,12 @@ class _Decoder:
             if isinstance(old.meta["val"], torch.Tensor)
         )
 
-    def _pinned(self, before: Any, after: Any) -> Any:
-        """The operands with the strides they had in the given program."""
-
-        def pin(old: Any, new: Any) -> Any:
-            if isinstance(old, (list, tuple)):
-                return [pin(o, n) for o, n in zip(old, new, strict=True)]
-            like = old.meta.get("val") if isinstance(old, Node) else None
-            if isinstance(new, Node) and isinstance(like, torch.Tensor):
-                return restride(self.emitter, new, like)
-            return new
-
-        return tuple(pin(old, new) for old, new in zip(before, after, strict=True))
+    def _laid_as(self, given: Node, new: Any) -> Any:
+        """The new operand with the strides that `given` has."""
+        like = given.meta.get("val")
+        if isinstance(new, Node) and isinstance(like, torch.Tensor):
+            return restride(self.emitter, new, like)
+        return new
 
     def _effect(self, node: Node) -> None:
         """Run a call as given, on operands with their given strides."""
@@ -228,11 +215,7 @@ class _Decoder:
 
         def new(argument: Node) -> Any:
             if argument in self.encoding.handles:
-                value = self.value(self._class(argument))
-                like = argument.meta.get("val")
-                if isinstance(value, Node) and isinstance(like, torch.Tensor):
-                    return restride(self.emitter, value, like)
-                return value
+                return self._laid_as(argument, self.value(self._class(argument)))
             if argument.op == "get_attr":
                 return self.attribute(argument)
             return self.emitter.argument(argument.meta["val"])

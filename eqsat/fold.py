@@ -40,7 +40,8 @@ def fold(
     constant = _constant_nodes(graph, constants)
     wanted = _wanted(graph, constant)
     values: dict[Node, Any] = {n: constants[n.name] for n in constant if n.op == "placeholder"}
-    storages: dict[int, int] = {}
+    storages: set[int] = set()
+    total = 0
     with torch.no_grad():
         for node in _ancestors(graph, wanted):
             if node not in values:
@@ -50,8 +51,10 @@ def fold(
                 values[node] = node.target(*args, **kwargs)
             if node in wanted:
                 storage = values[node].untyped_storage()
-                storages[storage._cdata] = storage.nbytes()
-                if sum(storages.values()) > budget:
+                if storage._cdata not in storages:
+                    storages.add(storage._cdata)
+                    total += storage.nbytes()
+                if total > budget:
                     return None
     tensors: dict[str, Tensor] = {}
     names = {n.name for n in graph.nodes}
@@ -65,7 +68,7 @@ def fold(
         placeholder.meta["val"] = mode.from_tensor(values[node], static_shapes=True)
         node.replace_all_uses_with(placeholder)
     graph.eliminate_dead_code()
-    return Folding(tensors, sum(storages.values()))
+    return Folding(tensors, total)
 
 
 def drop_unread(graph: Graph, constants: Mapping[str, Tensor]) -> None:

@@ -91,6 +91,10 @@ class Texts:
         """The value that a text stands for; KeyError if no value with this text was ever given."""
         return self._values[text]
 
+    def meta(self, text: str) -> AnyMeta | None:
+        """The meta that a text stands for; None for what runs only for its effect."""
+        return None if text == EFFECT else self._values[text]
+
     def _render(self, value: Any) -> str:
         if value is None or isinstance(value, (bool, int, float, complex)):
             return repr(value)

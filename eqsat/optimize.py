@@ -28,7 +28,7 @@ from eqsat.fold import Folding, drop_unread, fold
 from eqsat.problem import Problem, problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.report import Extraction, Report
-from eqsat.rewrite import NAMES, Rewrite
+from eqsat.rewrite import NAMES, Rewrite, require_unique
 from eqsat.saturate import IterationSize, Limits, Saturation, saturate
 from eqsat.snapshot import Snapshot
 from extract import EXTRACTORS, Extract, Selection, dag_cost, judge
@@ -139,9 +139,7 @@ class _Settings:
         else:
             name, function = getattr(extractor, "__name__", "custom"), extractor
         chosen = rewrites.DEFAULT if rules is None else tuple(rules)
-        names = [rule.name for rule in chosen]
-        if repeated := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two rules are named {min(repeated)!r}: names must be unique")
+        require_unique(chosen)
         within = (rule.within(NAMES[numerics]) for rule in chosen)
         allowed = tuple(rule for rule in within if rule is not None)
         profile = load(device) if isinstance(device, str) else device

@@ -11,7 +11,7 @@ from eqsat.cost.additive import Call, Estimate, price, total
 from eqsat.cost.device import Device
 from eqsat.encode import Encoding
 from eqsat.kind import Kind
-from eqsat.meta import EFFECT, INVALID, Meta, Scalar
+from eqsat.meta import INVALID, Meta, Scalar
 from eqsat.operators import OPERATORS
 from eqsat.snapshot import Snapshot
 from extract import Choice, EGraph, reached
@@ -76,22 +76,20 @@ def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Cho
     for row in encoding.rows:
         cls = snapshot.handles[row.handle]
         if choice[cls] < 0:
-            children = tuple(snapshot.handles[c] for c in row.children)
-            choice[cls] = where.get((row.symbol, children, row.attributes), -1)
+            choice[cls] = where.get(snapshot.enode(row), -1)
     return choice
 
 
 class _Pricer:
     def __init__(self, snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) -> None:
         self.snapshot = snapshot
-        self.value = encoding.texts.value
+        self.texts = encoding.texts
         self.device = device
         self.fold = fold
         self.known: dict[tuple[object, ...], tuple[Estimate, float]] = {}
 
     def meta(self, cls: int) -> object:
-        text = self.snapshot.metas[cls]
-        return None if text == EFFECT else self.value(text)
+        return self.texts.meta(self.snapshot.metas[cls])
 
     def price(self, k: int) -> tuple[Estimate, float]:
         """The estimate of e-node k, and its cost in the problem."""
@@ -108,7 +106,7 @@ class _Pricer:
         children = s.children[k]
         key = (symbol, tuple(s.metas[c] for c in children), len(set(children)), s.attributes[k])
         if key not in self.known:
-            attributes = tuple(self.value(a) for a in s.attributes[k])
+            attributes = tuple(self.texts.value(a) for a in s.attributes[k])
             distinct = tuple(children.index(c) for c in dict.fromkeys(children))
             inputs = tuple(self.meta(c) for c in children)
             call = Call(symbol.operator, kind, inputs, output, attributes, distinct)

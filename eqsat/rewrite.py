@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -193,6 +194,13 @@ class Rewrite:
             for side in (self.left, self.right)
         )
         return f"{self.name}: {left} => {right}"
+
+
+def require_unique(rules: Iterable[Rewrite]) -> None:
+    """Raises ValueError if two rules have one name: reports and switches know rules by name."""
+    for name, count in sorted(Counter(rule.name for rule in rules).items()):
+        if count > 1:
+            raise ValueError(f"two rules are named {name!r}: names must be unique")
 
 
 def bound_variables(side: Expr) -> Iterator[Var]:

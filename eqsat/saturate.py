@@ -5,19 +5,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from eqsat.encode import LEAF, Encoding
-from eqsat.engine import Engine
+from eqsat.engine import Engine, RunStats
 from eqsat.functions import Function
 from eqsat.kind import Kind
 from eqsat.meta import Meta
 from eqsat.operators import OPERATORS
-from eqsat.rewrite import Rewrite
+from eqsat.rewrite import Rewrite, require_unique
 from eqsat.snapshot import NUMBER, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
 
@@ -91,21 +91,18 @@ def saturate(
     Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found
     is kept. Raises EngineError when the e-graph breaks.
     """
-    names = [rule.name for rule in rules]
-    if repeated := {n for n in names if names.count(n) > 1}:
-        raise ValueError(f"two rules are named {min(repeated)!r}: names must be unique")
+    require_unique(rules)
     with closing(Engine(encoding.oracle)) as engine:
         _fill(engine, encoding, rules)
         watch = _Watch(limits, progress)
         if rules:
             with _interruptible(watch):
                 stats = engine.run(limits.iterations, limits.matches, watch)
-            matches, seconds = stats.matches, stats.seconds
         else:
             engine.command("(run-schedule (saturate (run analysis)))")
-            matches, seconds = {}, {}
+            stats = RunStats()
         snapshot = engine.snapshot()
-    counts = _counts(rules, snapshot, matches, seconds)
+    counts = _counts(rules, snapshot, stats)
     return snapshot, Saturation(
         watch.reason(), tuple(watch.sizes), counts, len(snapshot.symbols), len(snapshot.metas)
     )
@@ -166,12 +163,7 @@ def _finite_rules(
             yield f"(rule ({head} {conditions}) ((finite e)) :ruleset analysis)"
 
 
-def _counts(
-    rules: Sequence[Rewrite],
-    snapshot: Snapshot,
-    matches: Mapping[str, int],
-    seconds: Mapping[str, float],
-) -> tuple[RuleCount, ...]:
+def _counts(rules: Sequence[Rewrite], snapshot: Snapshot, stats: RunStats) -> tuple[RuleCount, ...]:
     admitted = [0] * len(rules)
     refused = [0] * len(rules)
     reasons = [""] * len(rules)
@@ -186,11 +178,11 @@ def _counts(
     return tuple(
         RuleCount(
             rule.name,
-            matches.get(rule.name, 0),
+            stats.matches.get(rule.name, 0),
             admitted[index],
             refused[index],
             reasons[index],
-            seconds.get(rule.name, 0.0),
+            stats.seconds.get(rule.name, 0.0),
         )
         for index, rule in enumerate(rules)
     )

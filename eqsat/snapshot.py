@@ -63,3 +63,7 @@ class Snapshot:
     constant: frozenset[int]
     pending: tuple[tuple[int, int, int], ...]
     num_classes: int
+
+    def enode(self, row: Row) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
+        """The e-node that an inserted row became: symbol, children's classes, attributes."""
+        return row.symbol, tuple(self.handles[c] for c in row.children), row.attributes
