@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 
 from eqsat.cost.device import Device, Mode
+from eqsat.cost.kernel import Product
 from eqsat.kind import Kind
 
 FREE = frozenset({Kind.SCALAR, Kind.LEAF, Kind.VIEW})
@@ -60,19 +61,6 @@ class Estimate:
     kernels: int = 0
     bytes: int = 0
     flops: int = 0
-
-
-class Product(NamedTuple):
-    """The matrix products that a call is made of: `batch` times (m, k) by (k, n)."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-
-    def flops(self) -> int:
-        """A multiplication and an addition for each of batch * m * n * k."""
-        return 2 * self.batch * self.m * self.n * self.k
 
 
 def price(call: Call, device: Device, mode: Mode = "stream") -> Estimate:

@@ -13,19 +13,24 @@ from typing import Any, Literal, cast
 
 import torch
 
+Backend = Literal["triton", "cpp"]
+"""What Inductor generates for the device: Triton for a GPU, C++ for a CPU."""
 Mode = Literal["stream", "graph"]
 """How kernels are launched: one by one on a stream, or by the replay of a CUDA graph."""
 
 SCHEMA = 1
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 TABLES: Mapping[str, tuple[str, ...]] = {
-    "compute": (*DTYPES, "efficiency", "sms"),
+    "compute": (*DTYPES, "efficiency", "sms", "threads_per_sm", "capability"),
     "memory": ("dram_gbs", "dram_efficiency", "l2_mb"),
     "launch": ("stream", "graph", "base"),
 }
-OPTIONAL = frozenset(DTYPES) - {"fp32"}
+OPTIONAL = frozenset(DTYPES) - {"fp32"} | {"threads_per_sm", "capability"}
 # `fit` and `source` say where figures come from, and no price reads them.
-TOP_LEVEL = frozenset({"schema", "name", "match", "unconfirmed", "fit", "source", *TABLES})
+TOP_LEVEL = frozenset(
+    {"schema", "name", "backend", "match", "unconfirmed", "fit", "source", *TABLES}
+)
+BACKENDS = ("triton", "cpp")
 # Where a profile has no figure for a dtype, the next one is tried: a device without fp8 or bf16
 # units computes in a wider type. A dtype that is not here computes as fp32.
 PEAKS: Mapping[torch.dtype, tuple[str, ...]] = {
@@ -65,6 +70,12 @@ class Device:
     """Seconds a kernel adds when a CUDA graph is replayed."""
     base: float
     """Seconds of a compiled call apart from its kernels."""
+    backend: Backend = "triton"
+    """What Inductor generates for it."""
+    threads_per_sm: int = 2048
+    """Threads that are resident on a multiprocessor at once; Inductor splits reductions by it."""
+    capability: float = 0.0
+    """CUDA compute capability, 9.0 for Hopper; 0 where there is none."""
     match: tuple[str, ...] = ()
     """What `torch.cuda.get_device_name()` says of such a device."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -170,10 +181,20 @@ def _parse(text: str, file: str) -> Device:
         stream_launch=figures["launch.stream"] * 1e-6,
         graph_launch=figures["launch.graph"] * 1e-6,
         base=figures["launch.base"] * 1e-6,
+        backend=_backend(data, file),
+        threads_per_sm=int(figures.get("compute.threads_per_sm", 2048)),
+        capability=figures.get("compute.capability", 0.0),
         match=_texts(data, "match", file),
         sources=_sources(data, file),
         unconfirmed=_texts(data, "unconfirmed", file),
     )
+
+
+def _backend(data: Mapping[str, Any], file: str) -> Backend:
+    backend = data.get("backend", "triton")
+    if backend not in BACKENDS:
+        raise ValueError(f"{file}: `backend` must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    return cast("Backend", backend)
 
 
 def _figures(data: Mapping[str, Any], file: str) -> dict[str, float]:
