@@ -127,6 +127,10 @@ def test_figures_are_sane_and_have_a_source(name: str) -> None:
     figures = {f"compute.{key}" for key in (*one.flops, "efficiency", "sms")}
     figures |= {f"memory.{key}" for key in ("dram_gbs", "dram_efficiency", "l2_mb")}
     figures |= {f"launch.{key}" for key in ("stream", "graph", "base")}
+    if one.backend == "triton":
+        figures.add("compute.threads_per_sm")
+    if one.capability:
+        figures.add("compute.capability")
     assert set(one.sources) == figures
     assert all(one.sources.values())
     assert set(one.unconfirmed) <= figures
