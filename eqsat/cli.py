@@ -1,8 +1,7 @@
-"""The command `eqsat`: optimize a saved program, list the rules."""
+"""The command `eqsat`: optimize a saved program, list the rules, tune a device profile."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import logging
@@ -14,18 +13,25 @@ import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import Annotated, cast
 
 import torch
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 from torch.export import ExportedProgram
 
 import eqsat
 import rewrites
 from eqsat import Limits, Result, Rewrite
-from eqsat.rewrite import NAMES
+from eqsat.cost.device import MODES, Mode
+from eqsat.cost.listing import listing
+from eqsat.cost.profile import find
+from eqsat.optimize import MARGIN
+from eqsat.rewrite import NAMES, RuleSet
+from eqsat.rulefile import rules_of_file
+from eqsat.table import plain
 
 LIMITS = Limits()
 
@@ -52,6 +58,9 @@ def _one_line_errors(debug: bool) -> Generator[None]:
         raise typer.Exit(130) from None
     except typer.Exit:
         raise
+    except BrokenPipeError:  # the reader has seen enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(141) from None
     except Exception as error:  # the last border: from here on a person reads
         if debug:
             raise
@@ -80,13 +89,23 @@ def optimize(
     model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the result goes (.pt2).")],
     device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
+    mode: Annotated[
+        str, typer.Option(help=f"How kernels are launched: {', '.join(MODES)}.")
+    ] = "stream",
     numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
+    margin: Annotated[
+        float, typer.Option(help="The least saving, as a share of the time.")
+    ] = MARGIN,
     extractor: Annotated[str, typer.Option(help="How the e-graph is read.")] = "auto",
     time_limit: Annotated[float, typer.Option(help="Seconds of extraction.")] = 5.0,
     seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
     enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
     iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    rule_files: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
+    ] = None,
     without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
     report_file: Annotated[Path | None, typer.Option("--json", help="The report, as JSON.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
@@ -95,16 +114,19 @@ def optimize(
     with _one_line_errors(debug):
         for path in (output, report_file):
             _writable(path)
+        chosen = _chosen(rule_files or []).without(*(without or ()))
         program = _load(model, debug)
         with Console(stderr=True).status("optimizing") as status:
             result = eqsat.optimize(
                 program,
                 device=device,
+                mode=cast("Mode", mode),
                 numerics=numerics,
+                margin=margin,
                 extractor=extractor,
                 time_limit=time_limit,
                 limits=Limits(iterations, enodes, seconds),
-                rules=_rules_without(without or []),
+                rules=chosen,
                 check=not no_check,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
@@ -114,15 +136,78 @@ def optimize(
 @app.command()
 def rules(
     theme: Annotated[str | None, typer.Option(help="Only the rules of one theme.")] = None,
+    inductor: Annotated[
+        bool, typer.Option("--inductor", help="Inductor's own rules, and what is left out of them.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """List every rule: its name, what it may change in the numbers, and how it reads."""
     with _one_line_errors(debug):
+        if inductor:
+            _list_inductor()
+            return
         themes = _themes()
         if theme is not None and theme not in themes:
             raise ValueError(f"no theme is named {theme!r}; there are {', '.join(themes)}")
         for name in themes if theme is None else [theme]:
             _list(name, themes[name])
+
+
+@app.command()
+def tune(
+    device: Annotated[str, typer.Option(help="What to measure: cpu or cuda.")] = "cpu",
+    profile: Annotated[
+        str | None, typer.Option(help="The profile to start from, or to rank with.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Where the profile goes (.toml).")
+    ] = None,
+    measurements: Annotated[
+        Path | None, typer.Option(help="Where measurements are kept (JSON lines).")
+    ] = None,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Fit to the file; do not measure.")
+    ] = False,
+    rank: Annotated[bool, typer.Option("--rank", help="Time and rank equal programs.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --rank: a plot of it (.png, .svg, .pdf).")
+    ] = None,
+    show: Annotated[
+        str | None, typer.Option(help="List the figures of a profile, CUDA name or file.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Fit a device profile to measurements, rank equal programs with it, or show one."""
+    with _one_line_errors(debug):
+        if show is not None:
+            _print(listing(find(show)))
+            return
+        if device not in ("cpu", "cuda"):
+            raise ValueError(f"device {device!r}: cpu or cuda; a profile is named by --profile")
+        for path in (out, measurements, plot):
+            _writable(path)
+        tuning = _tuning()
+        if rank:
+            _print(tuning.rank(device, profile, measurements, plot))
+        else:
+            _print(tuning.fit(device, profile, out, measurements, refit))
+
+
+def _tuning() -> ModuleType:
+    """The module behind `eqsat tune`, which needs packages that nothing else does."""
+    try:
+        return importlib.import_module("eqsat.tuning")
+    except ModuleNotFoundError as error:
+        hint = "pip install 'eqsat[tune]' brings it"
+        raise ValueError(f"tuning needs the package {error.name}: {hint}") from error
+
+
+def _print(text: RenderableType) -> None:
+    """Prints for the person, in colour on a terminal."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(text)
+    else:
+        print(plain(text))
 
 
 def _list(theme: str, rules: tuple[Rewrite, ...]) -> None:
@@ -134,6 +219,25 @@ def _list(theme: str, rules: tuple[Rewrite, ...]) -> None:
         law = str(rule).removeprefix(f"{rule.name}: ")
         numerics = rule.numerics.name.lower()
         console.print(Text(f"  {rule.name:{width}}", "bold"), Text(f" {numerics:8}  {law}"), sep="")
+
+
+def _list_inductor() -> None:
+    """Prints Inductor's own rules, and the entries that are no rule here with the reason."""
+    from eqsat.inductor_rules import imported  # it loads Inductor, which nothing else needs
+
+    found = imported()
+    _list("inductor", found.rules)
+    console = Console(soft_wrap=True)
+    console.print(Text(f"the same as another ({len(found.same)})", "bold cyan"))
+    for name, other in found.same.items():
+        console.print(Text(f"  {name}: {other}"))
+    console.print(Text(f"left out ({len(found.left_out)})", "bold cyan"))
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for entry in found.left_out:
+        reasons.setdefault((entry.kind, entry.module, entry.why), []).append(entry.name)
+    for (kind, module, why), names in reasons.items():
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        console.print(Text(f"  {len(names)} {kind} of {module}: {why}\n    {shown}"))
 
 
 def _load(path: Path, debug: bool) -> ExportedProgram:
@@ -161,14 +265,14 @@ def _themes() -> dict[str, tuple[Rewrite, ...]]:
     return {name: rules for name, rules in themes.items() if isinstance(rules, tuple)}
 
 
-def _rules_without(names: list[str]) -> tuple[Rewrite, ...]:
-    """The default rules but for those named."""
-    known = [rule.name for rule in rewrites.DEFAULT]
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 3, 0.0)
-            raise ValueError(f"no rule is named {name!r}; near it: {', '.join(near)}, ...")
-    return tuple(rule for rule in rewrites.DEFAULT if rule.name not in names)
+def _chosen(files: list[Path]) -> RuleSet:
+    """The default rules and those of the user's files, which are run."""
+    known = frozenset(map(id, rewrites.DEFAULT))
+    chosen = rewrites.DEFAULT
+    for path in files:
+        print(f"eqsat: running {path}, which is code", file=sys.stderr)
+        chosen += [rule for rule in rules_of_file(path) if id(rule) not in known]
+    return chosen
 
 
 def _writable(path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +21,10 @@ __all__ = [
     "Fact",
     "Numerics",
     "Rewrite",
+    "RuleSet",
     "attribute",
     "constant",
+    "distinct",
     "finite",
     "given",
     "ordered",
@@ -42,7 +45,7 @@ NAMES = {"strict": EXACT, "default": ROUNDING, "relaxed": RELAXED}
 
 @dataclass(frozen=True)
 class Fact:
-    """What must be known of the values of variables: `constant`, `finite`, `given` or `ordered`."""
+    """What must be known of the values of variables, such as that they are `constant`."""
 
     name: str
     variables: tuple[str, ...]
@@ -64,6 +67,11 @@ def ordered(*variables: str) -> Fact:
     Without names, the values are those of the left sides.
     """
     return Fact("ordered", variables)
+
+
+def distinct(*variables: str) -> Fact:
+    """The values are not the same value, as far as is known."""
+    return Fact("distinct", variables)
 
 
 def given(*variables: str) -> Fact:
@@ -194,6 +202,49 @@ class Rewrite:
             for side in (self.left, self.right)
         )
         return f"{self.name}: {left} => {right}"
+
+
+class RuleSet(tuple[Rewrite, ...]):
+    """Rules of different names, as a tuple that can be added to and taken from.
+
+    >>> neg = Rewrite("neg-neg", lambda x: (-(-x), x))
+    >>> print(*(RuleSet() + [neg]))
+    neg-neg: neg(neg(x)) => x
+    >>> (RuleSet() + [neg]).without("neg-ng")
+    Traceback (most recent call last):
+    ValueError: no rule is named 'neg-ng'; near it: neg-neg
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, rules: Iterable[Rewrite] = ()) -> RuleSet:
+        rules = tuple(rules)
+        for rule in rules:
+            if not isinstance(rule, Rewrite):  # pyright: ignore[reportUnnecessaryIsInstance] - what users give
+                raise TypeError(f"{rule!r} is no rule: a rule set holds Rewrite objects")
+        require_unique(rules)
+        return super().__new__(cls, rules)
+
+    def __add__(self, other: Iterable[Rewrite]) -> RuleSet:  # pyright: ignore[reportIncompatibleMethodOverride] - a tuple adds any tuple
+        return RuleSet((*self, *other))
+
+    def __radd__(self, other: Iterable[Rewrite]) -> RuleSet:
+        return RuleSet((*other, *self))
+
+    def without(self, *names: str) -> RuleSet:
+        """The rules but for those named; "matmul-merge" also names every "matmul-merge-...".
+
+        Raises ValueError, with the nearest names, for a name that no rule has.
+        """
+        left_out: set[str] = set()
+        for name in names:
+            found = [r.name for r in self if r.name == name]
+            found = found or [r.name for r in self if r.name.startswith(f"{name}-")]
+            if not found:
+                near = difflib.get_close_matches(name, [r.name for r in self], 3, 0.0)
+                raise ValueError(f"no rule is named {name!r}; near it: {', '.join(near)}")
+            left_out.update(found)
+        return RuleSet(rule for rule in self if rule.name not in left_out)
 
 
 def require_unique(rules: Iterable[Rewrite]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from eqsat.engine import Engine, quote
@@ -13,6 +13,7 @@ from eqsat.infer import Oracle
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta
 from eqsat.operators import OPERATORS
+from eqsat.raw import EgglogRule
 from eqsat.rewrite import Rewrite
 from eqsat.snapshot import NUMBER, Symbol
 
@@ -28,6 +29,8 @@ def symbol_of(expr: Expr) -> Symbol:
 
 def symbols_of(rewrite: Rewrite) -> Iterator[Symbol]:
     """The constructors a rule mentions."""
+    if isinstance(rewrite, EgglogRule):
+        yield from rewrite.symbols()
     for side in (*rewrite.left, *rewrite.right):
         for expr in side.walk():
             if not isinstance(expr, Var):
@@ -40,6 +43,10 @@ def translate(rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle) -> s
     A match adds the right side and records the pair as pending under `index`; the engine unites the
     two once their metas are known and equal.
     """
+    if isinstance(rewrite, EgglogRule):
+        for value in rewrite.values():
+            oracle.texts.text(value)  # now known by its text
+        return rewrite.text(index)
     return _Translation(rewrite, index, engine, oracle).text()
 
 
@@ -67,6 +74,9 @@ class _Translation:
                 names = names or [f"r{i}" for i in range(len(patterns))]
                 body += [f"(= rank_{name} (rank {name}))" for name in names]
                 body += [f"(< rank_{a} rank_{b})" for a, b in pairwise(names)]
+            elif fact.name == "distinct":
+                names = [self._v(v) for v in fact.variables]
+                body += [f"(!= {a} {b})" for a, b in combinations(names, 2)]
             else:
                 body += [f"({fact.name} {self._v(v)})" for v in fact.variables]
         if rewrite.when is not None or self.checks:

@@ -31,6 +31,7 @@ from eqsat.rewrite import (
     RELAXED,
     ROUNDING,
     Rewrite,
+    RuleSet,
     attribute,
     constant,
     finite,
@@ -114,6 +115,42 @@ def test_two_rules_of_one_name_are_refused_by_the_search() -> None:
     encoding = encoded(rule, Sampler(rule).take(1, 50)[0])
     with pytest.raises(ValueError, match=r"'twice'.*unique"):
         saturate(encoding, [rule, rule], Limits())
+
+
+# Sets of rules.
+def named(*names: str) -> RuleSet:
+    """Rules of these names."""
+    return RuleSet(Rewrite(n, lambda x: (torch.relu(torch.relu(x)), torch.relu(x))) for n in names)
+
+
+def names(rules: tuple[Rewrite, ...]) -> list[str]:
+    """The names of rules, in order."""
+    return [rule.name for rule in rules]
+
+
+def test_rule_sets_add_up_from_either_side_and_stay_tuples() -> None:
+    first, second = named("a", "b"), named("c")
+    for both in (first + second, first + list(second), tuple(first) + second):
+        assert isinstance(both, RuleSet)
+        assert isinstance(both, tuple)
+        assert names(both) == ["a", "b", "c"]
+
+
+def test_a_name_leaves_out_one_rule_or_all_that_begin_with_it() -> None:
+    rules = named("matmul-merge-2", "matmul-merge-3", "matmul", "matmuls")
+    assert names(rules.without("matmul-merge")) == ["matmul", "matmuls"]
+    assert names(rules.without("matmul")) == ["matmul-merge-2", "matmul-merge-3", "matmuls"]
+    assert names(rules.without("matmul-merge-3", "matmuls")) == ["matmul-merge-2", "matmul"]
+    assert names(rules.without()) == names(rules)
+
+
+def test_a_rule_set_refuses_unknown_names_two_of_a_name_and_what_is_no_rule() -> None:
+    with pytest.raises(ValueError, match="no rule is named 'matmal'; near it: matmul, "):
+        named("matmul", "cat").without("matmal")
+    with pytest.raises(ValueError, match="two rules are named 'a'"):
+        _ = named("a") + named("b", "a")
+    with pytest.raises(TypeError, match="'relu' is no rule"):
+        _ = named("a") + ["relu"]
 
 
 # What a rule is.

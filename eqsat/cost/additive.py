@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from eqsat.cost.device import Device, Mode
+from eqsat.cost.gemm import least_seconds
 from eqsat.cost.kernel import Product
 from eqsat.kind import Kind
 
@@ -23,12 +24,6 @@ make a chain of k operators k kernels. Over 54 variants in 26 groups of equal pr
 measured on a CPU, a half of both ranked 93 % of the pairs that differ by more than a quarter, with
 6.5 % mean regret. It is not zero, so that fewer operators are always better.
 """
-EDGE = 4
-"""Rows or columns of a border tile outside the product: half of 8, the least of a tensor core."""
-TILE = 64 * 64
-"""Elements of the tile whose half-empty last wave a product pays for (a prior, to be fitted)."""
-SPLITS, SPLIT_DEPTH = 16, 128
-"""A deep product is split over k into at most 16 parts, none shallower than 128 (a prior)."""
 UNBACKED_SIZE = 8192
 """What a dimension without a hint is taken to be; the same as Inductor takes."""
 
@@ -63,16 +58,20 @@ class Estimate:
     flops: int = 0
 
 
-def price(call: Call, device: Device, mode: Mode = "stream") -> Estimate:
+def price(
+    call: Call, device: Device, mode: Mode = "stream", fused_share: float = FUSED_SHARE
+) -> Estimate:
     """The cost of `call` on `device`, as launch + max(bytes / bandwidth, flops / peak).
 
+    A fusible operator is charged `fused_share` of that.
+
     Leaves, numbers and views are free. Time grows with every dimension, and one matrix product
-    never costs more than two that split it (`_product_seconds`).
+    never costs more than two that split it (`least_seconds`).
     Raises ValueError if the operands are not those that the kind needs (`Call`).
     """
     if call.kind in FREE or not _tensors((call.output,)):
         return Estimate()
-    share = FUSED_SHARE if call.kind in FUSED else 1.0
+    share = fused_share if call.kind in FUSED else 1.0
     if _numel(call.output) == 0:
         return Estimate(share * device.launch(mode), kernels=1)
     traffic = _traffic(call)
@@ -112,25 +111,12 @@ def _work(call: Call, device: Device) -> tuple[int, float]:
         return flops, flops / device.sustained_flops(dtype)
     if call.kind in (Kind.MATMUL, Kind.CONVOLUTION):
         product = _matmul(call) if call.kind is Kind.MATMUL else _convolution(call)
-        return product.flops(), _product_seconds(product, call.inputs[0].dtype, device)
+        convolution = call.kind is Kind.CONVOLUTION
+        seconds = least_seconds(product, call.inputs[0].dtype, device, convolution)
+        return product.flops(), seconds
     sizes = [_numel(meta) for meta in (*call.inputs, call.output)]
     flops = max(sizes)  # one for each element: such kernels wait for memory
     return flops, flops / device.sustained_flops(torch.float32)
-
-
-def _product_seconds(product: Product, dtype: torch.dtype, device: Device) -> float:
-    """The seconds of the multiplications, tiles that stick out and idle processors included.
-
-    What a product of m x n wastes is a border of half-empty tiles and, once, half of the last wave
-    of tiles (smaller tiles are taken where that would idle more than half of the device). Both are
-    smooth and not the choice of a best tile, so that the time is concave in each of batch, m and n
-    and not negative at 0: the parts of a product are never cheaper than the whole.
-    """
-    batch, m, n, k = product
-    area = batch * (m * n + EDGE * (m + n))
-    depth = max(min(k, SPLIT_DEPTH), k / SPLITS)
-    idle = (device.sms - 1) / 2 * TILE * depth
-    return 2 * (area * k + min(area * k, idle)) / device.sustained_flops(dtype)
 
 
 def _matmul(call: Call) -> Product:

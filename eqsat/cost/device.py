@@ -1,36 +1,29 @@
-"""The figures of a device that a price is made of, read from a TOML profile."""
+"""The figures of a device that a price is made of."""
 
 from __future__ import annotations
 
-import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
+
+from eqsat.cost.figure import DTYPES
+from eqsat.cost.profile import Profile, find, known
+
+__all__ = ["DTYPES", "MODES", "Backend", "Device", "Mode", "known", "load"]
 
 Backend = Literal["triton", "cpp"]
 """What Inductor generates for the device: Triton for a GPU, C++ for a CPU."""
 Mode = Literal["stream", "graph"]
 """How kernels are launched: one by one on a stream, or by the replay of a CUDA graph."""
+MODES: tuple[Mode, ...] = ("stream", "graph")
 
-SCHEMA = 1
-DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-TABLES: Mapping[str, tuple[str, ...]] = {
-    "compute": (*DTYPES, "efficiency", "sms", "threads_per_sm", "capability"),
-    "memory": ("dram_gbs", "dram_efficiency", "l2_mb"),
-    "launch": ("stream", "graph", "base"),
-}
-OPTIONAL = frozenset(DTYPES) - {"fp32"} | {"threads_per_sm", "capability"}
-# `fit` and `source` say where figures come from, and no price reads them.
-TOP_LEVEL = frozenset(
-    {"schema", "name", "backend", "match", "unconfirmed", "fit", "source", *TABLES}
-)
-BACKENDS = ("triton", "cpp")
+EXP_SHARE = 1 / 8
+"""Special function units of a multiprocessor for each fp32 lane, where a profile has no figure."""
+STRIDED_SHARE = 0.5
+"""Of the bandwidth, for accesses that are not contiguous, where a profile has no figure."""
 # Where a profile has no figure for a dtype, the next one is tried: a device without fp8 or bf16
 # units computes in a wider type. A dtype that is not here computes as fp32.
 PEAKS: Mapping[torch.dtype, tuple[str, ...]] = {
@@ -76,6 +69,16 @@ class Device:
     """Threads that are resident on a multiprocessor at once; Inductor splits reductions by it."""
     capability: float = 0.0
     """CUDA compute capability, 9.0 for Hopper; 0 where there is none."""
+    l2_bandwidth: float | None = None
+    """Bytes a second that the last cache sustains; None where it is as the memory's."""
+    strided_share: float = STRIDED_SHARE
+    """The share of either bandwidth where the innermost access is not contiguous."""
+    pointwise_rate: float | None = None
+    """Operations a second of generated kernels; None for one a cycle and fp32 lane."""
+    exp_rate: float | None = None
+    """Exponentials a second of generated kernels; None for an eighth of that."""
+    gemm_half: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """On a CPU, the m, n and k at which a matrix product runs at half its speed."""
     match: tuple[str, ...] = ()
     """What `torch.cuda.get_device_name()` says of such a device."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -83,20 +86,61 @@ class Device:
     unconfirmed: tuple[str, ...] = ()
     """Keys of the figures that no datasheet or measurement confirms."""
 
+    @staticmethod
+    def of(profile: Profile) -> Device:
+        """The device that a profile describes."""
+        figures = profile.figures
+        teras = {key: figures.get(f"compute.{key}", 0.0) * 1e12 for key in ("pointwise", "exp")}
+        halves = [figures.get(f"gemm.half_{axis}", 0.0) for axis in "mnk"]
+        return Device(
+            name=profile.name,
+            bandwidth=figures["memory.dram_gbs"] * 1e9,
+            bandwidth_share=figures["memory.dram_efficiency"],
+            flops={n: figures[f"compute.{n}"] * 1e12 for n in DTYPES if f"compute.{n}" in figures},
+            flops_share=figures["compute.efficiency"],
+            l2=int(figures["memory.l2_mb"] * 2**20),
+            sms=int(figures["compute.sms"]),
+            stream_launch=figures["launch.stream"] * 1e-6,
+            graph_launch=figures["launch.graph"] * 1e-6,
+            base=figures["launch.base"] * 1e-6,
+            backend=cast("Backend", profile.backend),
+            threads_per_sm=int(figures.get("compute.threads_per_sm", 2048)),
+            capability=figures.get("compute.capability", 0.0),
+            l2_bandwidth=figures.get("memory.l2_gbs", 0.0) * 1e9 or None,
+            strided_share=figures.get("memory.strided_efficiency", STRIDED_SHARE),
+            pointwise_rate=teras["pointwise"] or None,
+            exp_rate=teras["exp"] or None,
+            gemm_half=(halves[0], halves[1], halves[2]),
+            match=profile.match,
+            sources=profile.sources,
+            unconfirmed=profile.unconfirmed,
+        )
+
     def launch(self, mode: Mode = "stream") -> float:
         """Seconds that one kernel adds to a program in the given launch mode."""
         return self.graph_launch if mode == "graph" else self.stream_launch
 
-    def sustained_bandwidth(self) -> float:
-        """Bytes a second that a long copy reaches."""
-        return self.bandwidth * self.bandwidth_share
+    def sustained_bandwidth(self, working_set: float = float("inf")) -> float:
+        """Bytes a second of long accesses, where `working_set` bytes are used over and over.
 
-    def sustained_flops(self, dtype: torch.dtype) -> float:
-        """FLOP/s that a large matrix product of `dtype` reaches.
-
-        float32 has the fp32 peak, not the tf32 one: torch multiplies float32 in full precision
-        unless `torch.set_float32_matmul_precision` says otherwise.
+        What fits the last cache is read from there, what is much larger from memory: a harmonic
+        mix with a smooth step at the size of the cache.
         """
+        memory = self.bandwidth * self.bandwidth_share
+        if self.l2_bandwidth is None or self.l2_bandwidth <= memory:
+            return memory
+        cached = 1 / (1 + (working_set / self.l2) ** 2)
+        return 1 / (cached / self.l2_bandwidth + (1 - cached) / memory)
+
+    def sustained_flops(self, dtype: torch.dtype, convolution: bool = False) -> float:
+        """FLOP/s that a large matrix product of `dtype` reaches, or a convolution by products.
+
+        A float32 product has the fp32 peak, for torch multiplies in full precision unless
+        `torch.set_float32_matmul_precision` says otherwise; a float32 convolution has that of tf32
+        where there is one, for `torch.backends.cudnn.allow_tf32` is True by default.
+        """
+        if convolution and dtype == torch.float32 and "tf32" in self.flops:
+            return self.flops["tf32"] * self.flops_share
         return self.peak(dtype) * self.flops_share
 
     def peak(self, dtype: torch.dtype) -> float:
@@ -106,16 +150,14 @@ class Device:
                 return self.flops[name]
         return self.flops["fp32"]
 
-
-def known() -> tuple[str, ...]:
-    """The names of the profiles that come with the package, in alphabetical order."""
-    folder = files("eqsat.cost") / "devices"
-    names = (item.name for item in folder.iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+    def arithmetic(self, operations: float, exponentials: float) -> float:
+        """Seconds of the arithmetic of a generated kernel by itself."""
+        rate = self.pointwise_rate or self.flops["fp32"] / 2
+        return operations / rate + exponentials / (self.exp_rate or rate * EXP_SHARE)
 
 
 def load(name: str | os.PathLike[str]) -> Device:
-    """The profile with this name, of this `torch.cuda.get_device_name()`, or in this TOML file.
+    """The device with this name, of this `torch.cuda.get_device_name()`, or in this TOML file.
 
     >>> load("h200").sms
     132
@@ -124,132 +166,4 @@ def load(name: str | os.PathLike[str]) -> Device:
 
     Raises ValueError for a name that no profile has, and for a malformed file.
     """
-    if not isinstance(name, str):
-        return _read_file(Path(name))
-    if name.endswith(".toml") or os.sep in name:
-        return _read_file(Path(name))
-    wanted = name.strip().lower()
-    names = known()
-    if wanted in names:
-        return _shipped(wanted)
-    for device in map(_shipped, names):
-        if wanted in (text.lower() for text in device.match):
-            return device
-    raise ValueError(
-        f"no device profile is called {name!r}: known are {', '.join(names)}; for another device "
-        "give the path of a .toml file made after one of these"
-    )
-
-
-def _shipped(name: str) -> Device:
-    text = (files("eqsat.cost") / "devices" / f"{name}.toml").read_text("utf-8")
-    return _parse(text, f"{name}.toml")
-
-
-def _read_file(path: Path) -> Device:
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read the device profile {str(path)!r}: {error}") from error
-    return _parse(text, str(path))
-
-
-def _parse(text: str, file: str) -> Device:
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{file}: not TOML: {error}") from error
-    if data.get("schema") != SCHEMA:
-        raise ValueError(f"{file}: `schema` must be {SCHEMA}, not {data.get('schema')!r}")
-    for key in data:
-        if key not in TOP_LEVEL:
-            raise ValueError(
-                f"{file}: unknown key `{key}`; known are {', '.join(sorted(TOP_LEVEL))}"
-            )
-    name = data.get("name")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{file}: `name` must be a text, not {name!r}")
-    figures = _figures(data, file)
-    return Device(
-        name=name,
-        bandwidth=figures["memory.dram_gbs"] * 1e9,
-        bandwidth_share=_share(figures, "memory.dram_efficiency", file),
-        flops={n: figures[f"compute.{n}"] * 1e12 for n in DTYPES if f"compute.{n}" in figures},
-        flops_share=_share(figures, "compute.efficiency", file),
-        l2=int(figures["memory.l2_mb"] * 2**20),
-        sms=_whole(figures, "compute.sms", file),
-        stream_launch=figures["launch.stream"] * 1e-6,
-        graph_launch=figures["launch.graph"] * 1e-6,
-        base=figures["launch.base"] * 1e-6,
-        backend=_backend(data, file),
-        threads_per_sm=int(figures.get("compute.threads_per_sm", 2048)),
-        capability=figures.get("compute.capability", 0.0),
-        match=_texts(data, "match", file),
-        sources=_sources(data, file),
-        unconfirmed=_texts(data, "unconfirmed", file),
-    )
-
-
-def _backend(data: Mapping[str, Any], file: str) -> Backend:
-    backend = data.get("backend", "triton")
-    if backend not in BACKENDS:
-        raise ValueError(f"{file}: `backend` must be one of {', '.join(BACKENDS)}, not {backend!r}")
-    return cast("Backend", backend)
-
-
-def _figures(data: Mapping[str, Any], file: str) -> dict[str, float]:
-    """Every figure of the file by "table.key", each a positive finite number."""
-    figures: dict[str, float] = {}
-    for table, keys in TABLES.items():
-        values = _table(data.get(table), table, file)
-        for key, value in values.items():
-            if key not in keys:
-                raise ValueError(
-                    f"{file}: unknown key `{table}.{key}`; known are {', '.join(keys)}"
-                )
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ValueError(f"{file}: `{table}.{key}` must be a number, not {value!r}")
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(
-                    f"{file}: `{table}.{key}` must be positive and finite, not {value}"
-                )
-            figures[f"{table}.{key}"] = float(value)
-        for key in keys:
-            if key not in values and key not in OPTIONAL:
-                raise ValueError(f"{file}: `{table}.{key}` is missing")
-    return figures
-
-
-def _table(value: object, key: str, file: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{file}: `{key}` must be a table, not {value!r}")
-    return cast("dict[str, Any]", value)
-
-
-def _share(figures: Mapping[str, float], key: str, file: str) -> float:
-    if figures[key] > 1:
-        raise ValueError(f"{file}: `{key}` must be at most 1, not {figures[key]}")
-    return figures[key]
-
-
-def _whole(figures: Mapping[str, float], key: str, file: str) -> int:
-    if not figures[key].is_integer():
-        raise ValueError(f"{file}: `{key}` must be a whole number, not {figures[key]}")
-    return int(figures[key])
-
-
-def _texts(data: Mapping[str, Any], key: str, file: str) -> tuple[str, ...]:
-    values = data.get(key, [])
-    if not isinstance(values, list) or not all(
-        isinstance(v, str) for v in cast("list[Any]", values)
-    ):
-        raise ValueError(f"{file}: `{key}` must be a list of texts, not {values!r}")
-    return tuple(cast("list[str]", values))
-
-
-def _sources(data: Mapping[str, Any], file: str) -> dict[str, str]:
-    sources: dict[str, str] = {}
-    for table, texts in _table(data.get("source", {}), "source", file).items():
-        for key, text in _table(texts, f"source.{table}", file).items():
-            sources[f"{table}.{key}"] = str(text)
-    return sources
+    return Device.of(find(name))

@@ -1,0 +1,162 @@
+"""What Inductor decides of a whole graph before it lowers it (fx_passes, graph.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from eqsat.cost.partition.inlining import is_pointwise_use
+from eqsat.cost.partition.operation import Operation
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+GROUPED, SMALL, SHRINKING, USUAL = 1.358, 0.783, 0.725, 0.823
+"""Time in channels-last layout over that in the usual one, by kind of convolution."""
+
+
+def live(operations: Sequence[Operation], outputs: Sequence[Operation]) -> list[Operation]:
+    """The operations that `outputs` need, in order, each with the distinct users among them."""
+    needed = set(outputs)
+    kept: list[Operation] = []
+    for op in reversed(operations):
+        if op in needed:
+            needed.update(op.inputs)
+            kept.append(op)
+    kept.reverse()
+    for op in kept:
+        op.users = []
+    for op in kept:
+        for operand in dict.fromkeys(op.inputs):
+            operand.users.append(op)
+    return kept
+
+
+def drop_conversions(operations: Sequence[Operation]) -> bool:
+    """Skip a conversion that another one follows (`pointless_convert`, joint_graph.py).
+
+    Not one to fewer bytes before one to more: it rounds, and its result may be kept. Returns
+    whether anything changed.
+    """
+    changed = False
+    for op in operations:
+        if op.name != "convert_element_type" or not op.inputs:
+            continue
+        first = op.inputs[0]
+        if first.name != "convert_element_type" or not first.inputs or len(first.users) != 1:
+            continue
+        source = first.inputs[0]
+        if any(one.dtype not in FLOATS for one in (op, first, source)):
+            continue
+        if first.dtype.itemsize >= op.dtype.itemsize:
+            op.inputs = (source,)
+            changed = True
+    return changed
+
+
+def absorb_additions(
+    operations: Sequence[Operation], outputs: Sequence[Operation], gpu: bool
+) -> dict[Operation, Operation]:
+    """The additions that become an addmm, and the product of each (`addmm`, post_grad.py).
+
+    Not where all users are pointwise: they add in passing.
+    """
+    absorbed: dict[Operation, Operation] = {}
+    taken: set[Operation] = set()
+    returned = set(outputs)
+    for op in operations:
+        if op.name != "add" or op.kind != "pointwise" or len(op.inputs) != 2 or op.attrs:
+            continue
+        if gpu and op.users and op not in returned and all(map(is_pointwise_use, op.users)):
+            continue
+        for product, other in (op.inputs, op.inputs[::-1]):
+            if product.kind != "mm" or product in taken or other is product:
+                continue
+            if len(product.users) != 1 or product in returned:
+                continue
+            if (
+                other.dtype is product.dtype
+                and op.shape == product.shape
+                and _expands(other.shape, op.shape)
+            ):
+                absorbed[op] = product
+                taken.add(product)
+                break
+    return absorbed
+
+
+def _expands(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    if len(shape) > len(to):
+        return False
+    return all(n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False))
+
+
+def unfused_addmm(op: Operation, gpu: bool) -> bool:
+    """Whether an addmm becomes a product and an addition (`unfuse_bias_add_to_pointwise`)."""
+    half = op.dtype in (torch.float16, torch.bfloat16)
+    return gpu and not half and bool(op.users) and all(map(is_pointwise_use, op.users))
+
+
+def lays_out_images(operations: Sequence[Operation], gpu: bool) -> bool:
+    """Whether convolutions compute channels-last (`GraphLowering.decide_layout_opt`, graph.py)."""
+    convolutions = [op for op in operations if op.kind == "convolution"]
+    if not convolutions:
+        return False
+    if not gpu:
+        return True
+    if len(operations) >= 300 * len(convolutions):
+        return False
+    usual = weighted = 0.0
+    for op in convolutions:
+        weight = op.inputs[1].shape
+        flops = 2.0 * math.prod(op.shape) * math.prod(weight[1:])
+        usual += flops
+        weighted += flops * _slowdown(weight, op.attrs[1])
+    return weighted <= usual
+
+
+def _slowdown(weight: tuple[int, ...], groups: int) -> float:
+    if groups > 1 and weight[1] > 1:
+        return GROUPED
+    if weight[0] <= 64 and weight[1] <= 64:
+        return SMALL
+    if weight[0] * 2 <= weight[1] and weight[2] > 1:
+        return SHRINKING
+    return USUAL
+
+
+def prefer_channels_last(operations: Sequence[Operation]) -> set[Operation]:
+    """What leads to a convolution, or comes from one before the last (graph.py).
+
+    `GraphLowering.find_nodes_prefer_channels_last`.
+    """
+    chosen: set[Operation] = set()
+    last: Operation | None = None
+    for op in reversed(operations):
+        if op.kind == "convolution":
+            chosen.add(op)
+            last = last or op
+        elif op.name != "bmm" and any(user in chosen for user in op.users):
+            chosen.add(op)
+    for op in operations:
+        if op is last:
+            break
+        if op in chosen:
+            chosen.update(user for user in op.users if user.name != "bmm")
+    return chosen
+
+
+def dislike_padding(
+    operations: Sequence[Operation], outputs: Sequence[Operation]
+) -> set[Operation | None]:
+    """What must stay dense: results, and what leads to a convolution but through a reduction.
+
+    `mark_nodes_dislike_padding` (graph.py).
+    """
+    chosen: set[Operation | None] = set()
+    for op in reversed(operations):
+        if op.kind == "convolution":
+            chosen.add(op)
+        if op in chosen:
+            chosen.update(x for x in op.inputs if x.kind not in ("reduce", "moments", "input"))
+    return chosen.union(op for op in outputs if op.kind not in ("reduce", "moments"))
