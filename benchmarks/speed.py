@@ -47,6 +47,7 @@ def measure(name: str, device: str) -> dict[str, str]:
     row = {"program": name, "operators": arrow(report.operators_before, report.operators_after)}
     if report.before is not None and report.after is not None:
         row["predicted"] = f"{ratio(report.before.seconds, report.after.seconds):.2f}x"
+        row["kernels"] = f"{len(report.before.kernels)} -> {len(report.after.kernels)}"
     if (grown := report.saturation) is not None:
         row["e-nodes"] = f"{grown.enodes:,}"
         row["stop"] = str(grown.stop)

@@ -1,5 +1,6 @@
 """Equality saturation for PyTorch: an equal and cheaper program, and the reason why."""
 
+from eqsat.cost.model import CostModel
 from eqsat.optimize import Result, optimize
 from eqsat.report import Report
 from eqsat.rewrite import EXACT, RELAXED, ROUNDING, Rewrite
@@ -10,6 +11,7 @@ __all__ = [
     "EXACT",
     "RELAXED",
     "ROUNDING",
+    "CostModel",
     "Limits",
     "Report",
     "Result",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,17 +23,26 @@ from eqsat.snapshot import Snapshot
 from extract import Choice
 
 aten = torch.ops.aten
+NONE: Mapping[int, Node] = MappingProxyType({})
 
 
 def decode(
-    snapshot: Snapshot, encoding: Encoding, problem: Problem, choice: Choice, mode: FakeTensorMode
+    snapshot: Snapshot,
+    encoding: Encoding,
+    problem: Problem,
+    choice: Choice,
+    mode: FakeTensorMode,
+    *,
+    channels_last: bool = False,
 ) -> Graph:
     """The FX graph of `choice`: same placeholders in the same order, same outputs.
 
     Outputs have the strides and the aliasing of the given program; calls that must run do, in their
-    order; every node carries `val` and the source of the given node it stems from.
+    order; every node carries `val` and the source of the given node it stems from. With
+    `channels_last` the constant weights of 2-d convolutions are copied to that memory format, which
+    Inductor otherwise does at every call: whoever folds constants pays for it once.
     """
-    return _Decoder(snapshot, encoding, problem, choice, mode).graph()
+    return _Decoder(snapshot, encoding, problem, choice, mode, channels_last).graph()
 
 
 @dataclass
@@ -42,11 +52,13 @@ class _Decoder:
     problem: Problem
     choice: Choice
     mode: FakeTensorMode
+    channels_last: bool
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.mode, self.encoding.oracle)
         self.values: dict[int, Any] = {}  # class -> node of the new graph, or a number
         self.copies: dict[Node, Any] = {}  # given leaf or view -> node of the new graph
+        self.laid: dict[int, Node] = {}  # class -> its value in channels-last memory
         handles = self.snapshot.handles
         self.leaves = {handles[h]: node for h, node in self.encoding.leaves.items()}
         self.origins: dict[int, Node] = {}  # class -> the first given node that computes it
@@ -114,14 +126,15 @@ class _Decoder:
         if symbol.operator == "leaf":
             return self._leaf(cls)
         given = self.spelled.get((symbol, s.children[k], s.attributes[k]))
+        laid = self._channels_last(k) if symbol.operator == "convolution" else {}
         if given is not None:
-            node = self._as_given(given, self._readable(s.children[k]))
+            node = self._as_given(given, self._readable(s.children[k]), laid)
             if node is not None:
                 return node
         attributes = [self.encoding.texts.value(a) for a in s.attributes[k]]
         if symbol.operator not in OPERATORS:
             raise AssertionError(f"no given call spells {symbol.operator}")
-        operands = [self.values[c] for c in s.children[k]]
+        operands = [laid.get(c, self.values[c]) for c in s.children[k]]
         node = emit(self.emitter, symbol.operator, operands, attributes)
         made = self.encoding.texts.text(meta_of(node.meta["val"]))
         if made != s.metas[cls]:
@@ -155,7 +168,24 @@ class _Decoder:
         nested = (self.snapshot.children[self.problem.enodes[self.choice[c]]] for c in within)
         return {*children, *(c for parts in nested for c in parts if c in self.values)}
 
-    def _as_given(self, given: Node, children: set[int]) -> Node | None:
+    def _channels_last(self, k: int) -> dict[int, Node]:
+        """The weight of a convolution in channels-last memory, by its class, where that is asked.
+
+        Inductor lays out the weights of a graph so where that pays, and a copy of each is a kernel.
+        """
+        weight = self.snapshot.children[k][1]
+        value = self.values[weight]
+        if not self.channels_last or weight not in self.snapshot.constant:
+            return {}
+        if weight not in self.laid and value.meta["val"].ndim == 4:
+            with self.mode:
+                like = value.meta["val"].to(memory_format=torch.channels_last)
+            self.laid[weight] = restride(self.emitter, value, like)
+        return {weight: self.laid[weight]} if weight in self.laid else {}
+
+    def _as_given(
+        self, given: Node, children: set[int], laid: Mapping[int, Node] = NONE
+    ) -> Node | None:
         """The given call on the new operands; None where it read other values or is refused now."""
 
         def new(node: Node) -> Any:
@@ -163,7 +193,7 @@ class _Decoder:
                 cls = self._class(node)
                 if cls not in children:
                     raise _OtherValueError
-                value = self.values[cls]
+                value = laid.get(cls, self.values[cls])
                 return self._laid_as(node, value) if pinned else value
             if node.op == "get_attr":
                 return self.attribute(node)
@@ -176,7 +206,7 @@ class _Decoder:
             args = torch.fx.map_arg(given.args, new)
             kwargs = torch.fx.map_arg(given.kwargs, new)
             known = None
-            if self._lies_as_given(given):
+            if self._lies_as_given(given, laid):
                 with self.mode:
                     known = fresh_like(given.meta["val"])
             return self.emitter.call(target, *args, known=known, **kwargs)
@@ -187,12 +217,12 @@ class _Decoder:
                 raise
             return None  # strides changed, so a view must be a reshape
 
-    def _lies_as_given(self, given: Node) -> bool:
+    def _lies_as_given(self, given: Node, laid: Mapping[int, Node]) -> bool:
         """Whether the result is new memory and the operands lie as they did: then so does it."""
         if not makes_memory(given.target) or not isinstance(given.meta["val"], torch.Tensor):
             return False
         pairs = [
-            (n, self.values.get(self._class(n)))
+            (n, laid.get(self._class(n), self.values.get(self._class(n))))
             for n in given.all_input_nodes
             if n in self.encoding.handles
         ]

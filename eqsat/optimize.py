@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +16,23 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
-import rewrites
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
-from eqsat.cost.device import Device, load
-from eqsat.decode import decode
+from eqsat.choose import Candidate, Ground, best, candidates
+from eqsat.clock import Clock
+from eqsat.cost.device import Device, Mode
+from eqsat.cost.model import Prediction
 from eqsat.encode import Encoding, encode
-from eqsat.fold import Folding, drop_unread, fold
-from eqsat.problem import Problem, problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.report import Extraction, Report
-from eqsat.rewrite import NAMES, Rewrite, require_unique
+from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Limits, Saturation, saturate
-from eqsat.snapshot import Snapshot
-from extract import EXTRACTORS, Extract, Selection, dag_cost, judge
+from eqsat.settings import Settings
+from extract import Extract
 
-LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
 LIMITS = Limits()
-LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
+MARGIN = 0.05
+"""A predicted saving below it is no reason to change a program: predictions are that far off."""
 
 
 @dataclass(frozen=True)
@@ -59,28 +56,36 @@ def optimize(
     dynamic_shapes: Any = None,
     rules: Sequence[Rewrite] | None = None,
     device: str | Device = "h200",
+    mode: Mode = "stream",
     numerics: str = "default",
     extractor: str | Extract = "auto",
     limits: Limits = LIMITS,
     time_limit: float = 5.0,
     fold_budget: int | None = None,
+    margin: float = MARGIN,
     check: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
 ) -> Result:
     """An equal program that is predicted to be faster on `device`, for inference.
 
     `program` is a module with example `args` and `kwargs`, an FX GraphModule or an ExportedProgram.
+    `mode` says whether kernels are launched one by one on a "stream" or by the replay of a "graph".
     `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict"
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
     take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0 turns
-    folding off). With `check` the result runs beside the given program, and where they differ the
-    given program comes back.
+    folding off). With `check` the result runs beside the given program.
+
+    The given program comes back where they differ, and where no result is predicted to be better by
+    `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
+    infinity the result of the search always comes back.
 
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
-    settings = _Settings.of(rules, device, numerics, extractor, limits, time_limit, fold_budget)
-    clock = _Clock()
+    settings = Settings.of(
+        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin
+    )
+    clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
     if captured.blocked is not None:
@@ -89,134 +94,59 @@ def optimize(
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")
     verdict = None
     try:
-        candidate = _search(captured, settings, clock, progress)
+        search = _search(captured, settings, clock, progress)
+        if search.winner is None:
+            return _kept(captured, settings, _no_better(search, settings), clock, search=search)
+        result = rebuild(captured.program, search.winner.graph, dict(search.winner.folding.tensors))
         if check:
             with clock("check"):
-                verdict = _verify(captured, candidate.program, numerics)
+                verdict = _verify(captured, result, numerics)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
         return _kept(captured, settings, reason, clock)
     if verdict is not None and not verdict.passed:
         return _kept(captured, settings, f"the check failed: {verdict}", clock, verdict)
     with clock("build"):
-        module = drop_in(candidate.program)
-    report = _report(captured, settings, candidate, verdict, clock)
-    return Result(module, candidate.program, report)
+        module = drop_in(result)
+    report = _report(captured, settings, clock, verdict=verdict, search=search, result=result)
+    return Result(module, result, report)
 
 
 @dataclass(frozen=True)
-class _Settings:
-    rules: tuple[Rewrite, ...]
-    device: Device
-    numerics: str
-    extractor: str
-    extract: Extract
-    limits: Limits
-    time_limit: float
-    fold_budget: int | None
-
-    @staticmethod
-    def of(
-        rules: Sequence[Rewrite] | None,
-        device: str | Device,
-        numerics: str,
-        extractor: str | Extract,
-        limits: Limits,
-        time_limit: float,
-        fold_budget: int | None,
-    ) -> _Settings:
-        if numerics not in NAMES:
-            raise ValueError(f"numerics {numerics!r}: one of {', '.join(NAMES)}")
-        if not time_limit > 0:
-            raise ValueError(f"time_limit must be positive, not {time_limit!r}")
-        if fold_budget is not None and fold_budget < 0:
-            raise ValueError(f"fold_budget must be at least 0, not {fold_budget!r}")
-        if isinstance(extractor, str):
-            name = "portfolio" if extractor == "auto" else extractor
-            if name not in EXTRACTORS:
-                raise ValueError(f"extractor {name!r}: one of auto, {', '.join(EXTRACTORS)}")
-            function: Extract = EXTRACTORS[name].extract
-        else:
-            name, function = getattr(extractor, "__name__", "custom"), extractor
-        chosen = rewrites.DEFAULT if rules is None else tuple(rules)
-        require_unique(chosen)
-        within = (rule.within(NAMES[numerics]) for rule in chosen)
-        allowed = tuple(rule for rule in within if rule is not None)
-        profile = load(device) if isinstance(device, str) else device
-        return _Settings(
-            allowed, profile, numerics, name, function, limits, time_limit, fold_budget
-        )
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    program: ExportedProgram
+class _Search:
     encoding: Encoding
     saturation: Saturation
-    problem: Problem
-    selection: Selection
-    folding: Folding
-    budget: int
+    given: Prediction
+    candidates: Sequence[Candidate]
+    winner: Candidate | None
 
 
 def _search(
     captured: Captured,
-    settings: _Settings,
-    clock: _Clock,
+    settings: Settings,
+    clock: Clock,
     progress: Callable[[IterationSize], None] | None,
-) -> _Candidate:
+) -> _Search:
     """Encode, saturate, extract and decode."""
     graph = captured.program.graph
     constants = constants_of(captured.program)
+    with clock("price"):
+        given = settings.cost.estimate(graph)
     with clock("encode"):
         encoding = encode(graph, constants)
     with clock("saturate"):
         snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
-    mode = _fake_mode(graph)
-    size = sum({id(t): t.nbytes for t in constants.values()}.values())
-    budget = settings.fold_budget
-    if budget is None:
-        budget = max(size, LEAST_BUDGET) if settings.rules else 0
-    for ahead in (budget > 0, False):
-        with clock("extract"):
-            choices = problem(snapshot, encoding, settings.device, ahead)
-            selection = _extract(choices, settings)
-        with clock("decode"):
-            new, folding = _decoded(
-                snapshot, encoding, choices, selection, mode, constants, budget if ahead else None
-            )
-            if folding is not None:
-                rebuilt = rebuild(captured.program, new, dict(folding.tensors))
-                return _Candidate(
-                    rebuilt, encoding, saturation, choices, selection, folding, budget
-                )
-    raise AssertionError("decoding without folding always succeeds")
+    found = candidates(Ground(snapshot, encoding, settings, _fake_mode(graph), constants), clock)
+    return _Search(encoding, saturation, given, found, best(found, given, settings.margin))
 
 
-def _extract(choices: Problem, settings: _Settings) -> Selection:
-    """The cheapest selection found, judged; the given program's own where nothing is cheaper."""
-    egraph, given = choices.egraph, choices.given
-    selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
-    judge(egraph, selection)
-    cost = dag_cost(egraph, given)
-    if selection.cost < cost * (1 - LEAST_GAIN):
-        return selection
-    return replace(selection, choice=given, cost=cost)
-
-
-def _decoded(
-    snapshot: Snapshot,
-    encoding: Encoding,
-    choices: Problem,
-    selection: Selection,
-    mode: FakeTensorMode,
-    constants: Mapping[str, Tensor],
-    budget: int | None,
-) -> tuple[Graph, Folding | None]:
-    graph = decode(snapshot, encoding, choices, selection.choice, mode)
-    folding = Folding({}, 0) if budget is None else fold(graph, constants, mode, budget)
-    drop_unread(graph, constants)
-    return graph, folding
+def _no_better(search: _Search, settings: Settings) -> str:
+    """Why no candidate is worth a change."""
+    saving = max(1 - c.prediction.seconds / search.given.seconds for c in search.candidates)
+    return (
+        f"nothing faster by the margin of {settings.margin:.0%} was found (the best of "
+        f"{len(search.candidates)} candidates: {max(saving, 0):.1%})"
+    )
 
 
 def _fake_mode(graph: Graph) -> FakeTensorMode:
@@ -238,77 +168,60 @@ def _operators(graph: Graph) -> dict[str, int]:
 
 def _report(
     captured: Captured,
-    settings: _Settings,
-    candidate: _Candidate,
-    verdict: Check | None,
-    clock: _Clock,
+    settings: Settings,
+    clock: Clock,
+    *,
+    kept: str | None = None,
+    verdict: Check | None = None,
+    search: _Search | None = None,
+    result: ExportedProgram | None = None,
 ) -> Report:
-    selection, choices = candidate.selection, candidate.problem
+    before = captured.original if result is None else captured.program
+    winner = None if search is None else search.winner
     return Report(
-        kept=None,
+        kept=kept,
         numerics=settings.numerics,
-        device=settings.device.name,
+        device=settings.cost.device.name,
         extractor=settings.extractor,
-        saturation=candidate.saturation,
-        before=choices.estimate(choices.given),
-        after=choices.estimate(selection.choice),
-        extraction=Extraction(
-            selection.method,
-            selection.status,
-            selection.cost,
-            selection.lower_bound,
-            selection.seconds,
-        ),
-        folded_bytes=candidate.folding.bytes,
-        fold_budget=candidate.budget,
+        saturation=None if search is None else search.saturation,
+        before=None if search is None else search.given,
+        after=None if winner is None else winner.prediction,
+        extractions=() if search is None else _extractions(search),
+        folded_bytes=0 if winner is None else winner.folding.bytes,
+        fold_budget=settings.fold_budget,
         check=verdict,
-        operators_before=_operators(captured.program.graph),
-        operators_after=_operators(candidate.program.graph),
-        coverage=dict(candidate.encoding.opaque),
+        operators_before=_operators(before.graph),
+        operators_after=_operators((result or captured.original).graph),
+        coverage={} if search is None else dict(search.encoding.opaque),
         seconds=clock.seconds,
+    )
+
+
+def _extractions(search: _Search) -> tuple[Extraction, ...]:
+    return tuple(
+        Extraction(
+            name=c.name,
+            method=c.selection.method,
+            status=str(c.selection.status),
+            cost=c.selection.cost,
+            lower_bound=c.selection.lower_bound,
+            seconds=c.selection.seconds,
+            predicted=c.prediction.seconds,
+            kernels=len(c.prediction.kernels),
+            chosen=c is search.winner,
+        )
+        for c in search.candidates
     )
 
 
 def _kept(
     captured: Captured,
-    settings: _Settings,
+    settings: Settings,
     reason: str,
-    clock: _Clock,
+    clock: Clock,
     verdict: Check | None = None,
+    search: _Search | None = None,
 ) -> Result:
     """The given program, with the reason why it came back as it was."""
-    operators = _operators(captured.original.graph)
-    report = Report(
-        kept=reason,
-        numerics=settings.numerics,
-        device=settings.device.name,
-        extractor=settings.extractor,
-        saturation=None,
-        before=None,
-        after=None,
-        extraction=None,
-        folded_bytes=0,
-        fold_budget=settings.fold_budget,
-        check=verdict,
-        operators_before=operators,
-        operators_after=operators,
-        coverage={},
-        seconds=clock.seconds,
-    )
+    report = _report(captured, settings, clock, kept=reason, verdict=verdict, search=search)
     return Result(drop_in(captured.original), captured.original, report)
-
-
-class _Clock:
-    """Wall seconds by step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, step: str) -> Generator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            self.seconds[step] = self.seconds.get(step, 0.0) + spent

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.cost.additive import Call, Estimate, price, total
-from eqsat.cost.device import Device
+from eqsat.cost.additive import FUSED_SHARE, Call, price
+from eqsat.cost.model import CostModel
 from eqsat.encode import Encoding
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta, Scalar
 from eqsat.operators import OPERATORS
 from eqsat.snapshot import Snapshot
-from extract import Choice, EGraph, reached
+from extract import Choice, EGraph
 
 FOLDED = 1e-12  # seconds: what a constant costs, so that the fewest are computed
 PER_BYTE = 1e-15  # and for each of its bytes, which stay in memory: a microsecond for a gigabyte
@@ -24,30 +24,34 @@ PER_BYTE = 1e-15  # and for each of its bytes, which stay in memory: a microseco
 class Problem:
     """An extraction problem over the e-nodes of a snapshot.
 
-    `enodes[i]` is the snapshot's e-node behind node i, `estimates[i]` what it costs; `given` is the
-    choice that gives the program back as it came.
+    `enodes[i]` is the snapshot's e-node behind node i; `given` is the choice that gives the program
+    back as it came.
     """
 
     egraph: EGraph
     enodes: tuple[int, ...]
-    estimates: tuple[Estimate, ...]
     given: Choice
 
-    def estimate(self, choice: Choice) -> Estimate:
-        """The predicted cost of a choice: the sum over its e-nodes."""
-        return total(self.estimates[choice[c]] for c in reached(self.egraph, choice))
 
+def problem(
+    snapshot: Snapshot,
+    encoding: Encoding,
+    cost: CostModel,
+    *,
+    fold: bool,
+    fused_share: float = FUSED_SHARE,
+) -> Problem:
+    """The extraction problem of `snapshot`, priced e-node by e-node (`eqsat.cost.additive`).
 
-def problem(snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) -> Problem:
-    """The extraction problem of `snapshot` on `device`; with `fold`, constants cost nothing."""
-    pricer = _Pricer(snapshot, encoding, device, fold)
+    With `fold`, constants cost nothing. A fusible operator is charged `fused_share` of its price.
+    """
+    pricer = _Pricer(snapshot, encoding, cost, fold, fused_share)
     leaf_classes = {
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
         for handle, reads in encoding.reads.items()
     }
     nodes: list[tuple[int, float, Sequence[int]]] = []
     enodes: list[int] = []
-    estimates: list[Estimate] = []
     for k, symbol in enumerate(snapshot.symbols):
         cls = snapshot.classes[k]
         if snapshot.metas.get(cls, INVALID) == INVALID:
@@ -57,13 +61,11 @@ def problem(snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) 
             children = leaf_classes.get(cls, ())
         elif isinstance(pricer.meta(cls), Scalar):
             children = ()
-        estimate, cost = pricer.price(k)
-        nodes.append((cls, cost, children))
+        nodes.append((cls, pricer.price(k), children))
         enodes.append(k)
-        estimates.append(estimate)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
     egraph = EGraph.build(nodes, roots, snapshot.num_classes)
-    return Problem(egraph, tuple(enodes), tuple(estimates), _given(snapshot, encoding, enodes))
+    return Problem(egraph, tuple(enodes), _given(snapshot, encoding, enodes))
 
 
 def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Choice:
@@ -81,28 +83,36 @@ def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Cho
 
 
 class _Pricer:
-    def __init__(self, snapshot: Snapshot, encoding: Encoding, device: Device, fold: bool) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        encoding: Encoding,
+        cost: CostModel,
+        fold: bool,
+        fused_share: float,
+    ) -> None:
         self.snapshot = snapshot
         self.texts = encoding.texts
-        self.device = device
+        self.cost = cost
         self.fold = fold
-        self.known: dict[tuple[object, ...], tuple[Estimate, float]] = {}
+        self.fused_share = fused_share
+        self.known: dict[tuple[object, ...], float] = {}
 
     def meta(self, cls: int) -> object:
         return self.texts.meta(self.snapshot.metas[cls])
 
-    def price(self, k: int) -> tuple[Estimate, float]:
-        """The estimate of e-node k, and its cost in the problem."""
+    def price(self, k: int) -> float:
+        """The predicted seconds of e-node k."""
         s = self.snapshot
         symbol, cls = s.symbols[k], s.classes[k]
         operator = OPERATORS.get(symbol.operator)
         kind = operator.kind if operator is not None else Kind.OPAQUE
         output = self.meta(cls)
         if symbol.operator in ("leaf", "number") or isinstance(output, Scalar):
-            return Estimate(), 0.0
+            return 0.0
         if self.fold and cls in s.constant:
             size = float(sum(m.bytes() for m in _metas(output) if isinstance(m, Meta)))
-            return Estimate(), 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
+            return 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
         children = s.children[k]
         key = (symbol, tuple(s.metas[c] for c in children), len(set(children)), s.attributes[k])
         if key not in self.known:
@@ -110,8 +120,8 @@ class _Pricer:
             distinct = tuple(children.index(c) for c in dict.fromkeys(children))
             inputs = tuple(self.meta(c) for c in children)
             call = Call(symbol.operator, kind, inputs, output, attributes, distinct)
-            estimate = price(call, self.device)
-            self.known[key] = estimate, estimate.seconds
+            estimate = price(call, self.cost.device, self.cost.mode, self.fused_share)
+            self.known[key] = estimate.seconds
         return self.known[key]
 
 

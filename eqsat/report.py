@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eqsat.check import Check
-from eqsat.cost.additive import Estimate
+from eqsat.cost.model import Explanation, Prediction
 from eqsat.saturate import RuleCount, Saturation
-
-WIDTH = 100
+from eqsat.table import duration, plain, size, table
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """How the e-graph was read: the extractor's method, what it proved, and the bound it proved."""
+    """One reading of the e-graph: the extractor's method, what it proved, and the price of it.
 
+    `cost` and `lower_bound` are seconds by the price of single e-nodes, which the extractor works
+    with; `predicted` and `kernels` are those of the whole graph, by which one reading is chosen.
+    """
+
+    name: str
     method: str
     status: str
     cost: float
     lower_bound: float
     seconds: float
+    predicted: float
+    kernels: int
+    chosen: bool
 
     @property
     def gap(self) -> float:
@@ -40,9 +45,10 @@ class Report:
     """What one `optimize` did; `str(report)` is for a person, `report.to_dict()` for a program.
 
     `kept` says why the given program came back as it was (None when it did not). `before` and
-    `after` are predictions for `device`. `folded_bytes` is the memory of constants computed ahead.
-    Operators are counted by their ATen name; `coverage` says of each operator that no rule can
-    see why that is so; `seconds` are those of each step, in order.
+    `after` are predictions for `device`, `extractions` what was considered. `folded_bytes`
+    is the memory of constants computed ahead. Operators are counted by their ATen name; `coverage`
+    says of each operator that no rule can see why that is so; `seconds` are those of each step, in
+    order.
     """
 
     kept: str | None
@@ -50,9 +56,9 @@ class Report:
     device: str
     extractor: str
     saturation: Saturation | None
-    before: Estimate | None
-    after: Estimate | None
-    extraction: Extraction | None
+    before: Prediction | None
+    after: Prediction | None
+    extractions: tuple[Extraction, ...]
     folded_bytes: int
     fold_budget: int | None
     check: Check | None
@@ -63,14 +69,13 @@ class Report:
 
     def __str__(self) -> str:
         """The report as plain text, 100 columns wide."""
-        sink = io.StringIO()
-        console = Console(file=sink, width=WIDTH, color_system=None, force_terminal=False)
-        console.print(self.__rich__())
-        return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
+        return plain(self.__rich__())
 
     def __rich__(self) -> RenderableType:
         """The report as rich shows it, in colour where the terminal has any."""
-        parts = [*_headline(self), *_facts(self)]
+        parts = [*_headline(self), *_facts(self), *_extractions(self.extractions)]
+        if self.before is not None and self.after is not None:
+            parts += Explanation(self.before, self.after).table()
         if self.saturation is not None:
             parts += [*_rules(self.saturation.rules), *_operators(self), *_sizes(self.saturation)]
         return Group(*parts, *_coverage(self.coverage), *_steps(self.seconds))
@@ -99,13 +104,10 @@ def _saving(report: Report) -> str:
     before, after = report.before, report.after
     if before is None or after is None:
         return f"no prediction for {report.device}"
-    kernels = f"{before.kernels} -> {after.kernels} kernels before fusion"
-    if not after.seconds < before.seconds:
-        now = duration(before.seconds)
-        return f"nothing faster found: predicted {now} on {report.device} as before, {kernels}"
+    kernels = f"{len(before.kernels)} -> {len(after.kernels)} kernels"
     times = f"predicted {duration(before.seconds)} -> {duration(after.seconds)}"
-    ratio = f"({before.seconds / after.seconds:.2f}x) " if after.seconds > 0 else ""
-    return f"{times} {ratio}on {report.device}, {kernels}"
+    ratio = f" ({before.seconds / after.seconds:.2f}x)" if after.seconds > 0 else ""
+    return f"{times}{ratio} on {report.device}, {kernels}"
 
 
 def _verdict(check: Check | None) -> str:
@@ -119,17 +121,32 @@ def _verdict(check: Check | None) -> str:
 
 
 def _facts(report: Report) -> list[RenderableType]:
-    """One line each: the settings, how near the optimum the extraction is proven, memory."""
+    """One line each: the settings, what the time waits for, memory."""
     lines = [f"numerics {report.numerics}, extractor {report.extractor}"]
-    if (found := report.extraction) is not None:
-        bound = f"proven within {found.gap:.1%} of the cheapest" if found.gap else "proven cheapest"
-        if not math.isfinite(found.lower_bound):
-            bound = "nothing proven"
-        lines.append(f"extraction: {found.method}, {found.status}, {bound} in this e-graph")
+    if (time := report.after or report.before) is not None:
+        waits = "launches" if time.times.host > time.times.device else "the device"
+        lines.append(
+            f"time on {time.device} ({time.mode} launches) waits for {waits}: "
+            f"host {duration(time.times.host)}, device {duration(time.times.device)}"
+        )
     if report.folded_bytes:
         budget = "" if report.fold_budget is None else f" of {size(report.fold_budget)} allowed"
         lines.append(f"constants computed ahead: {size(report.folded_bytes)}{budget}")
     return [Text(line) for line in lines]
+
+
+def _extractions(extractions: Iterable[Extraction]) -> list[RenderableType]:
+    """The candidates that were considered, each with what is proven of it."""
+    rows: list[tuple[str, ...]] = []
+    for found in extractions:
+        proven = f"within {found.gap:.1%} of the cheapest" if found.gap else "cheapest"
+        if not math.isfinite(found.lower_bound):
+            proven = "nothing"
+        which = f"{found.name} (chosen)" if found.chosen else found.name
+        costs = (duration(found.predicted), str(found.kernels), duration(found.cost))
+        rows.append((which, *costs, found.method, proven, duration(found.seconds)))
+    columns = ("candidate", "predicted", "kernels", "by e-nodes", "method", "proven", "took")
+    return table("Candidates", columns, rows)
 
 
 def _rules(rules: Iterable[RuleCount]) -> list[RenderableType]:
@@ -141,7 +158,7 @@ def _rules(rules: Iterable[RuleCount]) -> list[RenderableType]:
         for r in fired
     ]
     title = f"Rules that matched: {len(fired)} of {len(rules)}"
-    return _table(title, ("rule", "matches", "admitted", "refused", "time", "why refused"), rows)
+    return table(title, ("rule", "matches", "admitted", "refused", "time", "why refused"), rows)
 
 
 def _operators(report: Report) -> list[RenderableType]:
@@ -155,7 +172,7 @@ def _operators(report: Report) -> list[RenderableType]:
     if not rows:
         return [Text("\nOperators: none changed")]
     total = (("all", str(sum(before.values())), str(sum(after.values()))),)
-    return _table("Operators that changed", ("operator", "before", "after"), [*rows, *total])
+    return table("Operators that changed", ("operator", "before", "after"), [*rows, *total])
 
 
 def _sizes(saturation: Saturation) -> list[RenderableType]:
@@ -166,13 +183,13 @@ def _sizes(saturation: Saturation) -> list[RenderableType]:
     ]
     end = f"{saturation.enodes:,} e-nodes in {saturation.classes:,} e-classes"
     title = f"E-graph: {end} (stopped: {saturation.stop})"
-    table = _table(title, ("iteration", "rows", "time so far"), rows)
-    return table or [Text(f"\n{title}", "bold cyan")]
+    sizes = table(title, ("iteration", "rows", "time so far"), rows)
+    return sizes or [Text(f"\n{title}", "bold cyan")]
 
 
 def _coverage(coverage: dict[str, str]) -> list[RenderableType]:
     """The operators that no rule can see, each with the reason."""
-    return _table("Operators kept as they are", ("operator", "why"), sorted(coverage.items()))
+    return table("Operators kept as they are", ("operator", "why"), sorted(coverage.items()))
 
 
 def _steps(seconds: dict[str, float]) -> list[RenderableType]:
@@ -180,38 +197,6 @@ def _steps(seconds: dict[str, float]) -> list[RenderableType]:
     steps = ", ".join(f"{step} {duration(spent)}" for step, spent in seconds.items())
     total = duration(sum(seconds.values()))
     return [Text(f"\nOptimized in {total}" + (f": {steps}" if steps else ""))]
-
-
-def _table(
-    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
-) -> list[RenderableType]:
-    """A titled table whose numbers line up on the right; nothing when it has no rows."""
-    rows = tuple(rows)
-    if not rows:
-        return []
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, cell in zip(columns, rows[0], strict=True):
-        numeric = cell[:1].isdigit()
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return [Text(f"\n{title}", "bold cyan"), table]
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that suits it, to three digits: `41 us`, `1.25 ms`, `2.5 s`."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e6:.2g} us"
-
-
-def size(count: int) -> str:
-    """An amount of memory in the unit that suits it: `512 B`, `1.5 MB` (powers of 1,000)."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count} B"
 
 
 def _plain(value: Any) -> Any:  # Any: whatever a dataclass of ours holds

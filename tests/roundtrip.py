@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from eqsat.cost.device import load
+from eqsat.cost.model import CostModel
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
 from eqsat.operators import OPERATORS
@@ -30,7 +30,7 @@ from eqsat.snapshot import Snapshot
 from extract import Choice
 
 Function = Callable[..., Any]
-DEVICE = load("h200")
+COST = CostModel.of("h200")
 STATELESS = torch.nn.Module()
 _UNWRITTEN = {  # what they return is whatever lay in memory
     "aten.empty.memory_format",
@@ -95,7 +95,7 @@ def travel(given: GraphModule, mode: FakeTensorMode) -> Trip:
     """The trip of a graph whose nodes carry fake values of `mode`."""
     encoding = encode(given.graph, {})
     snapshot, _ = saturate(encoding, (), Limits())
-    return Trip(given, encoding, snapshot, problem(snapshot, encoding, DEVICE, fold=False), mode)
+    return Trip(given, encoding, snapshot, problem(snapshot, encoding, COST, fold=False), mode)
 
 
 def outcome(function: Function, tensors: Sequence[Tensor]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import eqsat
+from eqsat.settings import ALWAYS
 
 MODES: dict[str, dict[str, Any]] = {  # what `optimize` is told
     "default": {},
@@ -46,7 +47,12 @@ def optimize(
     """The module optimized, with gradients on only where the program needs them."""
     with torch.set_grad_enabled(program.gradients):
         return eqsat.optimize(
-            module, args, kwargs, dynamic_shapes=program.dynamic_shapes, **MODES[mode]
+            module,
+            args,
+            kwargs,
+            dynamic_shapes=program.dynamic_shapes,
+            margin=ALWAYS,
+            **MODES[mode],
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.flop_counter import conv_flop_count
 
 from eqsat.cost import Call, Device, Estimate, known, load, price, total
-from eqsat.cost.device import DTYPES
+from eqsat.cost.figure import DTYPES, FIGURES
+from eqsat.cost.profile import ClassFit, Fit, find, parse, render
 from eqsat.kind import Kind
 
 NAMES = ("a100", "cpu", "h100", "h200", "l4", "l40s", "mi300x", "rtx4090", "t4")
@@ -124,16 +125,23 @@ def test_figures_are_sane_and_have_a_source(name: str) -> None:
     assert all(1e10 <= peak <= 1e16 for peak in one.flops.values())
     order = [one.flops[key] for key in ("fp32", "tf32", "bf16", "fp8") if key in one.flops]
     assert order == sorted(order)
-    figures = {f"compute.{key}" for key in (*one.flops, "efficiency", "sms")}
-    figures |= {f"memory.{key}" for key in ("dram_gbs", "dram_efficiency", "l2_mb")}
-    figures |= {f"launch.{key}" for key in ("stream", "graph", "base")}
-    if one.backend == "triton":
-        figures.add("compute.threads_per_sm")
-    if one.capability:
-        figures.add("compute.capability")
+    figures = set(find(name).figures)
     assert set(one.sources) == figures
     assert all(one.sources.values())
     assert set(one.unconfirmed) <= figures
+    needed = {"memory.l2_gbs", "memory.strided_efficiency", "compute.pointwise", "compute.exp"}
+    assert needed <= figures <= set(FIGURES)
+    assert find(name).description
+    assert one.l2_bandwidth is not None
+    assert one.l2_bandwidth > one.bandwidth * one.bandwidth_share
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rendered_profile_reads_the_same(name: str) -> None:
+    profile = find(name)
+    fit = Fit("2026-11-30", "2.13.0", 70, 1.1, 1.2, {"strided copy": ClassFit(4, 1.3, 1.4)})
+    for one in (profile, replace(profile, fit=fit), replace(profile, description='a "b" \\ c')):
+        assert parse(render(one), "again") == one
 
 
 def test_figures_that_torch_has_wrong_are_the_datasheets() -> None:
@@ -196,6 +204,12 @@ def test_a_profile_is_read_from_a_path(tmp_path: Path) -> None:
         ('name = "mine"', "", "name"),
         ('match = ["My Card"]', 'match = "My Card"', "match"),
         ("schema = 1", "schema =", "not TOML"),
+        ("l2_mb = 4.0", "l2_mb = 4.0\nl2_gbs = -1", "memory.l2_gbs"),
+        ("l2_mb = 4.0", "l2_mb = 4.0\nstrided_efficiency = 2", "memory.strided_efficiency"),
+        ("[launch]", "[gemm]\nhalf_q = 1\n[launch]", "gemm.half_q"),
+        ("schema = 1", 'schema = 1\nunconfirmed = ["memory.size"]', "memory.size"),
+        ('memory.dram_gbs = "a', 'memory.size = "a', "memory.size"),
+        ("[launch]", "[fit]\ndate = '2026-11-30'\n[launch]", "fit"),
     ],
 )
 def test_a_malformed_file_is_refused_by_file_and_key(
@@ -212,6 +226,23 @@ def test_a_malformed_file_is_refused_by_file_and_key(
 def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere\.toml"):
         load(tmp_path / "nowhere.toml")
+
+
+def test_figures_that_a_profile_leaves_out_have_a_default(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(PROFILE)
+    mine = load(path)
+    assert mine.sustained_bandwidth(1) == mine.sustained_bandwidth() == 400e9
+    assert mine.strided_share == 0.5
+    assert mine.arithmetic(5e12, 0) == 1
+    assert mine.arithmetic(0, 5e12) == 8
+
+
+def test_what_fits_the_last_cache_moves_faster() -> None:
+    assert H200.sustained_bandwidth() == pytest.approx(4.32e12)
+    assert H200.sustained_bandwidth(1e6) == pytest.approx(8e12, rel=1e-3)
+    rates = [H200.sustained_bandwidth(mb * 1e6) for mb in (1, 10, 50, 100, 1000)]
+    assert rates == sorted(rates, reverse=True)
 
 
 def test_a_dtype_without_units_computes_in_a_wider_one() -> None:

@@ -20,6 +20,7 @@ import eqsat
 from eqsat.engine import Engine, EngineError
 from eqsat.rewrite import RELAXED, ROUNDING, Rewrite
 from eqsat.saturate import Limits, Saturation, StopReason
+from eqsat.settings import ALWAYS
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
@@ -55,7 +56,7 @@ def check(
 ) -> eqsat.Result:
     """The result is not the given program, and does what that does, called the same way."""
     kwargs = kwargs or {}
-    result = eqsat.optimize(module, args, kwargs, **options)
+    result = eqsat.optimize(module, args, kwargs, **{"margin": ALWAYS, **options})
     assert result.report.kept is None
     same(module, result.module, args, kwargs)
     return result
@@ -121,7 +122,7 @@ def test_numerics_chooses_among_the_rules(numerics: str, names: list[str]) -> No
 
 def test_without_rules_a_program_comes_back_bit_for_bit() -> None:
     module, args, kwargs = given()
-    result = eqsat.optimize(module, args, kwargs, rules=())
+    result = eqsat.optimize(module, args, kwargs, rules=(), margin=ALWAYS)
     before, after = result.report.operators_before, result.report.operators_after
     assert sum(after.values()) <= sum(before.values())
     before, after = module(*args, **kwargs), result.module(*args, **kwargs)
@@ -133,7 +134,7 @@ def test_given_module_is_not_changed() -> None:
     module, args, kwargs = given()
     module.second.weight.requires_grad_(False)
     twin, inputs = copy.deepcopy(module), copy.deepcopy((args, kwargs))
-    eqsat.optimize(module, args, kwargs)
+    eqsat.optimize(module, args, kwargs, margin=ALWAYS)
     assert module.training is False
     for (name, a), (other, b) in zip(
         module.named_parameters(), twin.named_parameters(), strict=True
@@ -166,7 +167,7 @@ def test_saved_program_loads_and_gives_equal_outputs(tmp_path: Path) -> None:
 def test_exported_program_is_taken_as_it_is() -> None:
     module, args, kwargs = given()
     program = torch.export.export(module, args, kwargs, strict=False)
-    result = eqsat.optimize(program)
+    result = eqsat.optimize(program, margin=ALWAYS)
     assert result.report.kept is None
     same(module, result.module, args, kwargs)
 
@@ -189,7 +190,7 @@ def test_symbolic_trace_with_modules_methods_and_attributes_is_taken() -> None:
 
 def test_make_fx_graph_needs_no_inputs() -> None:
     traced = make_fx(lambda x: torch.relu(torch.relu(x)) + torch.arange(8), tracing_mode="fake")(X)
-    result = eqsat.optimize(traced, rules=(IDEMPOTENT,))
+    result = eqsat.optimize(traced, rules=(IDEMPOTENT,), margin=ALWAYS)
     assert result.report.kept is None
     assert operators(result).count("aten.relu.default") == 1
     same(traced, result.module, (X,), {})
@@ -220,7 +221,7 @@ def test_engine_that_breaks_gives_the_given_program_back(monkeypatch: pytest.Mon
 
     module, args, kwargs = given()
     monkeypatch.setattr(Engine, "run", broken)
-    result = eqsat.optimize(module, args, kwargs)
+    result = eqsat.optimize(module, args, kwargs, margin=ALWAYS)
     assert "injected" in str(result.report.kept)
     assert result.report.saturation is None
     same(module, result.module, args, kwargs)
@@ -228,10 +229,10 @@ def test_engine_that_breaks_gives_the_given_program_back(monkeypatch: pytest.Mon
 
 def test_rule_that_lies_is_caught_by_the_check() -> None:
     lie = Rewrite("relu-vanishes", lambda x: (torch.relu(x), x))
-    result = eqsat.optimize(nn.ReLU(), (X,), rules=(lie,))
+    result = eqsat.optimize(nn.ReLU(), (X,), rules=(lie,), margin=ALWAYS)
     assert str(result.report.kept).startswith("the check failed")
     assert torch.equal(result.module(X), torch.relu(X))
-    unchecked = eqsat.optimize(nn.ReLU(), (X,), rules=(lie,), check=False)
+    unchecked = eqsat.optimize(nn.ReLU(), (X,), rules=(lie,), check=False, margin=ALWAYS)
     assert torch.equal(unchecked.module(X), X)
 
 
@@ -268,7 +269,7 @@ class Net(nn.Module):
         self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
     def forward(self, x):
         return torch.softmax(self.q(x) @ self.k(x).mT, -1) @ (self.q(x) + self.k(x))
-result = eqsat.optimize(Net().eval(), (torch.randn(2, 4, 8),))
+result = eqsat.optimize(Net().eval(), (torch.randn(2, 4, 8),), margin=-float('inf'))
 assert result.report.kept is None, result.report.kept
 print(result.program.graph, result.report.after, result.report.saturation.enodes)
 print([(count.name, count.matches, count.admitted) for count in result.report.saturation.rules])

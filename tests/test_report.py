@@ -6,12 +6,13 @@ import json
 import math
 
 import pytest
+from kernels import mm, pointwise, prediction
 from rich.console import Console
 
 from eqsat.check import Check, Probe
-from eqsat.cost.additive import Estimate
-from eqsat.report import Extraction, Report, duration, size
+from eqsat.report import Extraction, Report
 from eqsat.saturate import IterationSize, RuleCount, Saturation, StopReason
+from eqsat.table import duration, size
 
 PASSED = Check(True, 2.4e-7, (Probe("example", True, max_error=2.4e-7), Probe("random", True)))
 FAILED = Check(False, 0.5, (Probe("example", True), Probe("nan", False, "output 0 differs")))
@@ -25,15 +26,16 @@ SATURATION = Saturation(
     enodes=40_123,
     classes=20_456,
 )
+EXTRACTION = Extraction("halves", "lns", "feasible", 29e-6, 28e-6, 1.5, 29e-6, 2, True)
 REPORT = Report(
     kept=None,
     numerics="default",
     device="h200",
     extractor="auto",
     saturation=SATURATION,
-    before=Estimate(41e-6, 97, 3000, 9000),
-    after=Estimate(29e-6, 61, 2000, 9000),
-    extraction=Extraction("lns", "feasible", 29e-6, 28e-6, 1.5),
+    before=prediction((mm(64, 64, 64), pointwise("add"), pointwise("exp")), (11e-6, 1e-5, 2e-5)),
+    after=prediction((mm(64, 64, 64), pointwise("add", "exp")), (11e-6, 18e-6), host=1e-5),
+    extractions=(EXTRACTION,),
     folded_bytes=2_500_000,
     fold_budget=100_000_000,
     check=PASSED,
@@ -60,11 +62,22 @@ def but(**changes: object) -> Report:
 
 def test_headline_says_what_is_predicted_and_what_was_checked() -> None:
     assert str(REPORT).splitlines()[0].startswith("predicted 41 us -> 29 us (1.41x) on h200, ")
-    check(REPORT, "97 -> 61 kernels", "checked equal on 2 probes, max error 2.4e-07")
+    check(REPORT, "3 -> 2 kernels", "checked equal on 2 probes, max error 2.4e-07")
 
 
-def test_headline_says_when_nothing_faster_was_found() -> None:
-    check(but(after=REPORT.before), "nothing faster found: predicted 41 us on h200", absent=("x)",))
+def test_kernels_that_differ_are_listed() -> None:
+    check(
+        REPORT,
+        "0 1 - 18 us pointwise add exp, 1024 float32",
+        "1 0 20 us - pointwise exp,",
+        absent=("64x64x64",),
+    )
+
+
+def test_what_the_time_waits_for_is_said() -> None:
+    check(REPORT, "time on h200 (stream launches) waits for the device: host 10 us, device 29 us")
+    bound = prediction((pointwise("add"),), (1e-6,), host=5e-6)
+    check(but(after=bound), "waits for launches: host 5 us, device 1 us")
 
 
 def test_headline_says_when_nothing_was_checked() -> None:
@@ -98,15 +111,21 @@ def test_sizes_and_stop_reason_are_shown() -> None:
     check(REPORT, "1 1,200 12 ms", "2 51,234 500 ms")
 
 
-def test_memory_gap_coverage_and_steps_are_shown() -> None:
-    check(REPORT, "2.5 MB of 100 MB allowed", "lns, feasible, proven within 3.4%")
-    check(REPORT, "aten.nonzero.default its output shape", "capture 410 ms, saturate 512 ms")
-    check(but(extraction=Extraction("exact", "optimal", 2.0, 2.0, 0.1)), "proven cheapest")
-    check(but(extraction=Extraction("tree", "feasible", 2.0, -math.inf, 0.1)), "nothing proven")
+def test_memory_coverage_and_steps_are_shown() -> None:
+    check(REPORT, "2.5 MB of 100 MB allowed", "capture 410 ms, saturate 512 ms")
+    check(REPORT, "aten.nonzero.default its output shape")
+
+
+def test_candidates_are_listed_with_what_is_proven_of_them() -> None:
+    check(REPORT, "halves (chosen) 29 us 2 29 us lns within 3.4% of the cheapest 1.5 s")
+    optimal = dataclasses.replace(EXTRACTION, cost=2.0, lower_bound=2.0, chosen=False)
+    unproven = dataclasses.replace(optimal, lower_bound=-math.inf)
+    check(but(extractions=(optimal,)), "lns cheapest 1.5 s", absent=("(chosen)",))
+    check(but(extractions=(unproven,)), "lns nothing 1.5 s")
 
 
 def test_report_of_a_refused_program_is_short() -> None:
-    nothing = {"saturation": None, "before": None, "after": None, "extraction": None, "check": None}
+    nothing = {"saturation": None, "before": None, "after": None, "extractions": (), "check": None}
     report = but(kept="an output aliases an input", operators_after={}, coverage={}, **nothing)
     check(report, "came back unchanged: an output aliases an input", absent=("Rules", "predicted"))
 
@@ -129,13 +148,14 @@ def test_markup_in_a_name_is_printed_as_it_is() -> None:
 
 
 def test_dict_survives_json_and_keeps_every_field() -> None:
-    report = but(extraction=Extraction("tree", "feasible", 2.0, -math.inf, 0.1))
+    unproven = dataclasses.replace(EXTRACTION, lower_bound=-math.inf)
+    report = but(extractions=(unproven,))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert set(data) == {field.name for field in dataclasses.fields(Report)}
     assert data["saturation"]["rules"][0]["admitted"] == 9
     assert data["saturation"]["stop"] == str(StopReason.ENODES)
-    assert data["extraction"]["lower_bound"] is None
+    assert data["extractions"][0]["lower_bound"] is None
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def search(
     given = roundtrip.trace(call, flat, mode)
     encoding = encode(given.graph, dict.fromkeys(constants, X))
     snapshot, saturation = saturate(encoding, rules, limits, progress)
-    choices = problem(snapshot, encoding, roundtrip.DEVICE, fold=False)
+    choices = problem(snapshot, encoding, roundtrip.COST, fold=False)
     trip = roundtrip.Trip(given, encoding, snapshot, choices, mode)
     selection = EXTRACTORS["greedy-dag"].extract(choices.egraph, time_limit=1.0)
     for choice in (choices.given, selection.choice):

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import eqsat
 import rewrites
 from eqsat.capture import capture, constants_of
-from eqsat.cost.device import load
+from eqsat.cost.model import CostModel
 from eqsat.decode import decode
 from eqsat.encode import encode
 from eqsat.fold import drop_unread, fold
@@ -24,6 +24,7 @@ from eqsat.problem import problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.rewrite import NAMES, Rewrite
 from eqsat.saturate import saturate
+from eqsat.settings import ALWAYS
 from extract import EGraph, Selection, judge
 from extract.egraph import derivation
 from extract.selection import select
@@ -57,6 +58,7 @@ class Way:
             extractor=self.extractor,
             limits=LIMITS,
             time_limit=1.0,
+            margin=ALWAYS,
             check=False,
         )
         if "failed" in (result.report.kept or ""):
@@ -84,7 +86,7 @@ def _selections(
     snapshot, _ = saturate(encoding, [rule for rule in within if rule is not None], LIMITS)
     values = (node.meta.get("val") for node in graph.nodes)
     mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)]) or FakeTensorMode()
-    choices = problem(snapshot, encoding, load("h200"), False)
+    choices = problem(snapshot, encoding, CostModel.of("h200"), fold=False)
     for offset in range(SELECTIONS):
         selection = random_selection(choices.egraph, seed + offset)
         judge(choices.egraph, selection)

@@ -1,0 +1,80 @@
+"""What the caller of `optimize` chose, checked before any work begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import rewrites
+from eqsat.cost.device import MODES, Device, Mode
+from eqsat.cost.model import CostModel
+from eqsat.rewrite import NAMES, Rewrite, require_unique
+from eqsat.saturate import Limits
+from extract import EXTRACTORS, Extract
+
+ALWAYS = -math.inf
+"""The margin with which the result of the search comes back, whatever is predicted of it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run: `rules` are those that `numerics` allows, as it allows them."""
+
+    rules: tuple[Rewrite, ...]
+    cost: CostModel
+    numerics: str
+    extractor: str
+    extract: Extract
+    limits: Limits
+    time_limit: float
+    fold_budget: int | None
+    margin: float
+
+    @staticmethod
+    def of(
+        rules: Sequence[Rewrite] | None,
+        device: str | Device,
+        mode: Mode,
+        numerics: str,
+        extractor: str | Extract,
+        limits: Limits,
+        time_limit: float,
+        fold_budget: int | None,
+        margin: float,
+    ) -> Settings:
+        """The settings with defaults filled in. Raises ValueError for one that does not exist."""
+        if numerics not in NAMES:
+            raise ValueError(f"numerics {numerics!r}: one of {', '.join(NAMES)}")
+        if mode not in MODES:
+            raise ValueError(f"mode {mode!r}: one of {', '.join(MODES)}")
+        if not time_limit > 0:
+            raise ValueError(f"time_limit must be positive, not {time_limit!r}")
+        if fold_budget is not None and fold_budget < 0:
+            raise ValueError(f"fold_budget must be at least 0, not {fold_budget!r}")
+        if math.isnan(margin) or margin >= 1:
+            raise ValueError(f"margin must be a share of the time below 1, not {margin!r}")
+        name, extract = _extractor(extractor)
+        chosen = rewrites.DEFAULT if rules is None else tuple(rules)
+        require_unique(chosen)
+        within = (rule.within(NAMES[numerics]) for rule in chosen)
+        return Settings(
+            rules=tuple(rule for rule in within if rule is not None),
+            cost=CostModel.of(device, mode),
+            numerics=numerics,
+            extractor=name,
+            extract=extract,
+            limits=limits,
+            time_limit=time_limit,
+            fold_budget=fold_budget,
+            margin=margin,
+        )
+
+
+def _extractor(extractor: str | Extract) -> tuple[str, Extract]:
+    if not isinstance(extractor, str):
+        return getattr(extractor, "__name__", "custom"), extractor
+    name = "portfolio" if extractor == "auto" else extractor
+    if name not in EXTRACTORS:
+        raise ValueError(f"extractor {name!r}: one of auto, {', '.join(EXTRACTORS)}")
+    return name, EXTRACTORS[name].extract
