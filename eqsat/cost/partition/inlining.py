@@ -197,8 +197,10 @@ def is_pointwise_use(user: Operation) -> bool:
 
 
 def _pointwise_cat(lowering: Lowering, op: Operation, values: list[Value], axis: int) -> Value:
+    """Every operand behind a mask (`pointwise_cat`): index, ends, comparisons, masks, choices."""
     reads: dict[Read, None] = {}
-    work: Work = {op: 1 + 6 * len(values)}
+    n = len(values)
+    work: Work = {op: 1 + n + 2 * n + n + max(0, n - 2) + n - 1, ("constant", 0): 1}
     start = 0
     for value in values:
         for buffer, place in lowering.load(value):

@@ -64,8 +64,12 @@ class Cell:
         return self.buffer is None or (not self.reads and bool(self.work))
 
     def operations(self) -> int:
-        """The IR operations of the expression, loads and constants too (`OpCounterCSE`)."""
-        return sum(self.work.values()) + len(self.reads)
+        """The IR operations of the expression, loads and constants too (`OpCounterCSE`).
+
+        A clone is none: it loads what it copies.
+        """
+        clones = [one for one in self.work if getattr(one, "name", None) == "clone"]
+        return sum(self.work.values()) - len(clones) + len(self.reads)
 
 
 class Value:
