@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 from extract.egraph import EGraph
 from extract.exact import exact
 from extract.greedy_dag import greedy_dag
+from extract.lns import lns
+from extract.local_search import local_search
 from extract.portfolio import portfolio
 from extract.selection import Choice, InvalidSelection, Selection, Status, dag_cost, judge, reached
 from extract.tree import tree
@@ -39,6 +41,8 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
     {
         "tree": Extractor(tree, "tree-optimal"),
         "greedy-dag": Extractor(greedy_dag, None),
+        "local-search": Extractor(local_search, None),
+        "lns": Extractor(lns, None),
         "exact": Extractor(exact, "dag-optimal"),
         "portfolio": Extractor(portfolio, "dag-optimal"),
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -41,8 +42,9 @@ class Merged:
 class Core:
     """What is left of an e-graph; classes and e-nodes keep their numbers.
 
-    `members` are the e-nodes of a class, `kids` the distinct children of an e-node, `cost` the cost
-    of every e-node of the e-graph, and `base` what `steps` have decided to pay for good.
+    `members` are the e-nodes of a class, `kids` the distinct children of an e-node, `cost` what is
+    still to pay for every e-node of the e-graph, and `base` what `steps` have decided to pay for
+    good.
     """
 
     members: dict[int, tuple[int, ...]]
@@ -137,6 +139,14 @@ class Core:
         return frozenset(cls for cls, bit in self.place.items() if bits[bit : bit + 1] == "1")
 
     @cached_property
+    def least(self) -> float:
+        """What every selection costs at least, beside `base`: each class in all of them, its
+        cheapest e-node.
+        """
+        cheapest = (min(self.cost[e] for e in self.members[cls]) for cls in self.forced)
+        return math.fsum(cheapest)
+
+    @cached_property
     def dominating(self) -> frozenset[tuple[int, int]]:
         """The pairs `(class, child)` of a loop whose child every path from the roots to the class
         passes.
@@ -164,15 +174,40 @@ class Core:
         """
         return child in self.forced and self.loop_of[cls] != self.loop_of[child]
 
-    def keep(self, keep: Callable[[int, int], bool]) -> Core:
-        """The core with only the e-nodes for which `keep(class, enode)` holds."""
-        members = {
-            cls: tuple(e for e in enodes if keep(cls, e)) for cls, enodes in self.members.items()
-        }
-        if all(len(members[cls]) == len(enodes) for cls, enodes in self.members.items()):
+    def without(self, dropped: Collection[int]) -> Core:
+        """The core without some e-nodes, and without the classes that have no other."""
+        if not dropped:
             return self
+        members = self.members.copy()
+        for cls, enodes in self.members.items():
+            left = tuple(enode for enode in enodes if enode not in dropped)
+            if left:
+                members[cls] = left
+            else:
+                del members[cls]
+        kids = {enode: kids for enode, kids in self.kids.items() if enode not in dropped}
+        return replace(self, members=members, kids=kids)
+
+    def only(self, classes: Collection[int]) -> Core:
+        """The core with only some of its classes."""
+        if len(classes) == len(self.members):
+            return self
+        members = {cls: enodes for cls, enodes in self.members.items() if cls in classes}
         kids = {enode: self.kids[enode] for enodes in members.values() for enode in enodes}
-        return replace(self, members={cls: e for cls, e in members.items() if e}, kids=kids)
+        return replace(self, members=members, kids=kids)
+
+    def with_leaf(self, top: int, inside: Collection[int], chosen: Mapping[int, int]) -> Core:
+        """The core in which class `top` is a leaf that costs what is `chosen` for the classes
+        `inside`, `top` among them, which nothing else leads to.
+        """
+        enode = chosen[top]
+        cost = list(self.cost)
+        cost[enode] = math.fsum(self.cost[e] for e in chosen.values())
+        gone = {e for cls in inside for e in self.members[cls]} - {enode}
+        rest = self.without(gone | {e for cls, e in chosen.items() if cls != top})
+        below = (Settled(cls, e) for cls, e in chosen.items() if cls != top)
+        kids = rest.kids | {enode: ()}
+        return replace(rest, kids=kids, cost=cost, steps=(*self.steps, *below))
 
     def parts(self) -> list[Core]:
         """The core cut where nothing connects it, each part with nothing decided yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -82,13 +83,13 @@ class EGraph:
 
     @staticmethod
     def from_json(path: str | Path) -> EGraph:
-        """The e-graph in a file of the egraph-serialize format; an e-node without a cost costs 1.
+        """The e-graph in a file of the egraph-serialize format, `.json` or `.json.gz`; an e-node
+        without a cost costs 1.
 
         Classes are numbered as `class_data` lists them, then as the e-nodes name them.
         """
-        data: dict[str, Any] = json.loads(
-            Path(path).read_text(encoding="utf-8")
-        )  # JSON of any shape
+        with _opened(path, "rt") as file:
+            data: dict[str, Any] = json.load(file)  # JSON of any shape
         if "nodes" not in data or "root_eclasses" not in data:
             raise ValueError(
                 f"{path}: no 'nodes' or no 'root_eclasses'; is it egraph-serialize JSON?"
@@ -119,7 +120,9 @@ class EGraph:
         return EGraph.build(nodes, [number[r] for r in data["root_eclasses"]], len(number), names)
 
     def to_json(self, path: str | Path) -> None:
-        """Writes the e-graph in the egraph-serialize format, so that `from_json` gives it back."""
+        """Writes the e-graph in the egraph-serialize format, `.json` or `.json.gz`, so that
+        `from_json` gives it back.
+        """
         nodes: dict[str, dict[str, Any]] = {}  # JSON
         for enode, (cls, cost) in enumerate(
             zip(self.node_class.tolist(), self.node_cost.tolist(), strict=True)
@@ -142,7 +145,8 @@ class EGraph:
             "root_eclasses": [str(root) for root in self.roots],
             "class_data": {str(cls): {} for cls in range(self.num_classes)},
         }
-        Path(path).write_text(json.dumps(data, indent=1), encoding="utf-8")
+        with _opened(path, "wt") as file:
+            json.dump(data, file, indent=1)
 
     def to_networkx(self) -> nx.DiGraph[tuple[str, int]]:
         """The graph of `("class", c) -> ("enode", i) -> ("class", d)`, with costs, names and roots
@@ -201,10 +205,13 @@ def derivation(classes: Sequence[int], kids: Sequence[Sequence[int]]) -> list[in
     missing = [len(needs) for needs in kids]
     order: dict[int, None] = {}
     for enode, needs in enumerate(kids):
-        for child in needs:
-            users.setdefault(child, []).append(enode)
         if not needs:
             order.setdefault(classes[enode])
+        for child in needs:
+            if child in users:
+                users[child].append(enode)
+            else:
+                users[child] = [enode]
     queue = list(order)
     for cls in queue:  # grows as it is read
         for user in users.get(cls, ()):
@@ -213,6 +220,13 @@ def derivation(classes: Sequence[int], kids: Sequence[Sequence[int]]) -> list[in
                 order[classes[user]] = None
                 queue.append(classes[user])
     return queue
+
+
+def _opened(path: str | Path, mode: Literal["rt", "wt"]) -> IO[str]:
+    """The file as text, packed if its name says so."""
+    if Path(path).suffix != ".gz":
+        return Path(path).open(mode, encoding="utf-8")
+    return gzip.open(path, mode, encoding="utf-8")
 
 
 def _frozen(name: str, values: object, dtype: type[np.generic]) -> NDArray[np.generic]:

@@ -1,15 +1,18 @@
-"""Mixed integer programs over 0 and 1, solved by HiGHS and not taken at its word."""
+"""Linear and integer programs over 0 and 1, solved by HiGHS and not taken at its word."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
+
+LISTEN = 0.2
+"""Seconds between one look for Ctrl-C and the next."""
 
 Row = tuple[float, float, list[int], list[float]]
 """Lower and upper limit, columns and their coefficients."""
@@ -47,7 +50,7 @@ def solve(program: Program, start: NDArray[np.float64], seconds: float) -> Solut
 
     HiGHS 1.16 sometimes reports an optimum but returns the start in its place. Hence the cost of
     the values is computed again; where it is not the cost reported, the program is solved again
-    without a start.
+    without a start. Ctrl-C stops HiGHS, and is raised when it has stopped.
     """
     started = time.perf_counter()
     solution = _run(program, start, seconds)
@@ -56,29 +59,93 @@ def solve(program: Program, start: NDArray[np.float64], seconds: float) -> Solut
     return solution or Solution(None, 0.0, False)
 
 
+class Relaxation:
+    """The program without whole numbers, to which rows can be added between one solve and the
+    next.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._scale = _scale(program)
+        self._highs = _quiet({"presolve": "off"})
+        self._highs.passModel(_model(replace(program, integers=0), self._scale))
+
+    def solve(self, seconds: float) -> tuple[NDArray[np.float64], float] | None:
+        """The optimal values and their cost; None if `seconds` did not do."""
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + seconds)
+        _wait(self._highs)
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        values = np.array(self._highs.getSolution().col_value)
+        return values, self._highs.getInfo().objective_function_value / self._scale
+
+    def slack(self) -> NDArray[np.float64]:
+        """How far the value of every row is below its upper limit."""
+        limits = np.array(self._highs.getLp().row_upper_)
+        return limits - np.array(self._highs.getSolution().row_value)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Adds rows at the end."""
+        sizes = [len(row[2]) for row in rows]
+        self._highs.addRows(
+            len(rows),
+            np.array([row[0] for row in rows]),
+            np.array([row[1] for row in rows]),
+            sum(sizes),
+            np.cumsum([0, *sizes])[:-1].astype(np.int32),
+            np.array([column for row in rows for column in row[2]], np.int32),
+            np.array([value for row in rows for value in row[3]]),
+        )
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Removes rows by number; those behind move up."""
+        self._highs.deleteRows(len(rows), np.array(rows, np.int32))
+
+
 class _Quiet(highspy.Highs):
     """HiGHS without its banner, which it prints as callbacks are enabled, before it can be told."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - HiGHS named it
         self.silent()
+        super().enableCallbacks()
+
+
+def _quiet(options: dict[str, str | float]) -> _Quiet:
+    highs = _Quiet()
+    for name, value in {"threads": 1, "parallel": "off", **options}.items():
+        highs.setOptionValue(name, value)
+    return highs
+
+
+def _wait(highs: _Quiet) -> None:
+    """Runs HiGHS in a thread, as it would not hear of Ctrl-C in this one."""
+    thread = highs.startSolve()
+    try:
+        while not highs.wait(LISTEN)[0]:
+            pass
+    except KeyboardInterrupt:
+        highs.cancelSolve()
+        raise
+    finally:
+        thread.join()
+
+
+def _scale(program: Program) -> float:
+    """What brings costs to the order of a thousand, unrounded: HiGHS's tolerances are absolute."""
+    largest = float(program.cost.max(initial=0.0)) or 1.0
+    return math.ldexp(1.0, min(1000, 10 - math.frexp(largest)[1]))
 
 
 def _run(program: Program, start: NDArray[np.float64] | None, seconds: float) -> Solution | None:
     """The solution, or None if its values do not cost what HiGHS says."""
-    # HiGHS's tolerances are absolute, so costs are brought to the order of a thousand, unrounded.
-    largest = float(program.cost.max(initial=0.0)) or 1.0
-    scale = math.ldexp(1.0, min(1000, 10 - math.frexp(largest)[1]))
-    highs = _Quiet()
-    options = {"threads": 1, "parallel": "off", "mip_rel_gap": 1e-9, "mip_abs_gap": 1e-9}
-    for name, value in options.items():
-        highs.setOptionValue(name, value)
-    highs.setOptionValue("time_limit", float(seconds))
+    scale = _scale(program)
+    highs = _quiet({"mip_rel_gap": 1e-9, "mip_abs_gap": 1e-9, "time_limit": float(seconds)})
+    highs.HandleUserInterrupt = True
     highs.passModel(_model(program, scale))
     if start is not None:
         given = highspy.HighsSolution()
         given.col_value = start.tolist()
         highs.setSolution(given)
-    highs.run()
+    _wait(highs)
     info = highs.getInfo()
     bound = info.mip_dual_bound / scale if math.isfinite(info.mip_dual_bound) else 0.0
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -106,6 +173,8 @@ def _model(program: Program, scale: float) -> highspy.HighsLp:
     model.a_matrix_.value_ = np.array(
         [value for row in program.rows for value in row[3]], np.float64
     )
-    kinds = [highspy.HighsVarType.kInteger] * program.integers
-    model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (columns - program.integers)
+    if program.integers:
+        kinds = [highspy.HighsVarType.kInteger] * program.integers
+        kinds += [highspy.HighsVarType.kContinuous] * (columns - program.integers)
+        model.integrality_ = kinds
     return model

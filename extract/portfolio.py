@@ -1,38 +1,34 @@
-"""The best that several extractors find together, cheap ones first, within a time limit."""
+"""The best that all ways find together within a time limit, and the best bound."""
 
 from __future__ import annotations
 
-import time
+import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from extract.egraph import EGraph
-from extract.exact import exact
-from extract.greedy_dag import greedy_dag
-from extract.selection import Choice, Selection, select
-from extract.tree import tree
+from extract.exact import bounded, prove
+from extract.lns import searched
+from extract.parts import improved_by_parts, in_turns
+from extract.selection import Choice, Selection
+
+LARGE = 3_000
+"""E-nodes of a part from which on the search comes before proofs."""
 
 
 def portfolio(
-    egraph: EGraph, *, time_limit: float = 5.0, seeds: Sequence[Choice] = ()
+    egraph: EGraph, *, time_limit: float = 5.0, seeds: Sequence[Choice] = (), random_seed: int = 0
 ) -> Selection:
-    """The cheapest of the tree, the greedy DAG and the seeds, improved by `exact` in the time that
-    is left.
+    """The cheapest selection that local search, proofs and windows find in turn, with a bound.
 
-    The answer depends on the clock only where the limit stops it. `method` names what found it.
+    It costs no more than the tree, the greedy DAG and the best of `seeds`, each of which must be a
+    selection. The answer depends on the clock only where a limit stops something. After Ctrl-C it
+    is the best so far. `method` names what found it, in the dearest part of the problem.
     """
-    started = time.perf_counter()
-    known = [tree(egraph), greedy_dag(egraph)]
-    known += [
-        select(egraph, seed, method=f"seed {index}", started=started)
-        for index, seed in enumerate(seeds)
-    ]
-    left = max(0.0, time_limit - (time.perf_counter() - started))
-    proven = exact(egraph, time_limit=left, seeds=[selection.choice for selection in known])
-    best = min([*known, proven], key=lambda selection: selection.cost)
-    return replace(
-        best,
-        lower_bound=min(proven.lower_bound, best.cost),
-        status=proven.status,
-        seconds=time.perf_counter() - started,
-    )
+    search = searched(random.Random(random_seed))
+    small = in_turns([(0.3, prove), (0.55, search), (0.75, prove), (1.0, bounded)])
+    large = in_turns([(0.75, search), (0.88, prove), (1.0, bounded)])
+
+    def improve(part: EGraph, best: Selection, deadline: float) -> Selection:
+        return (small if part.num_nodes < LARGE else large)(part, best, deadline)
+
+    return improved_by_parts(egraph, improve, None, time_limit, seeds, passes=3)
