@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,10 +18,11 @@ from eqsat.cost.model import Prediction
 from eqsat.decode import decode
 from eqsat.encode import Encoding
 from eqsat.fold import Folding, drop_unread, fold
+from eqsat.fusion import extract_fused
 from eqsat.problem import Problem, problem
-from eqsat.settings import Settings
+from eqsat.settings import AUTO, FUSED, Settings
 from eqsat.snapshot import Snapshot
-from extract import Selection, dag_cost, judge
+from extract import Choice, Selection, dag_cost, judge
 
 LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
@@ -30,6 +32,12 @@ SHARES = (FUSED_SHARE, 0.1)
 
 No price of single e-nodes knows which operators become one kernel. At a half a chain of pointwise
 operators is worth shortening; at a tenth it is left alone where something else becomes cheaper.
+"""
+WHOLE = 1_000
+"""E-nodes up to which "auto" also extracts whole kernels.
+
+One block of a transformer is proven cheapest in half a second. Twelve take ten, and found nothing
+that the other candidates had not on any of six networks (`benchmarks/results/fused.md`).
 """
 
 
@@ -63,36 +71,89 @@ class Ground:
 
 
 def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
-    """One candidate for each of `SHARES`, in that order, those that choose the same only once.
+    """One candidate for each of `readings`, in that order, those that choose the same only once.
 
     Where there are convolutions, each again with their weights laid out channels-last.
     """
     found: list[Candidate] = []
-    for share in SHARES:
-        name = f"fusible operators at {share:.0%}"
+    for name, extract in readings(ground.settings):
         for ahead in (True, False) if ground.budget() else (False,):
-            settings = ground.settings
             with clock("extract"):
-                choices = problem(
-                    ground.snapshot,
-                    ground.encoding,
-                    settings.cost,
-                    fold=ahead,
-                    fused_share=share,
-                )
-                selection = _extract(choices, settings)
-            if any(np.array_equal(selection.choice, c.selection.choice) for c in found):
+                read = extract(ground, ahead, [c.selection.choice for c in found])
+            if read is None or any(
+                np.array_equal(read.selection.choice, c.selection.choice) for c in found
+            ):
                 break
-            candidate = _candidate(name, ground, choices, selection, ahead, False, clock)
+            candidate = _candidate(name, ground, read, False, clock)
             if candidate is None:
                 continue  # the constants take too much memory: compute them at every call
             found.append(candidate)
-            if ahead and settings.numerics != "strict" and _convolves(candidate.graph):
-                name += ", weights channels-last"  # another kernel may round otherwise
-                laid = _candidate(name, ground, choices, selection, ahead, True, clock)
-                found += [] if laid is None else [laid]
+            strict = ground.settings.numerics == "strict"  # another kernel may round otherwise
+            if ahead and not strict and _convolves(candidate.graph):
+                laid = f"{name}, weights channels-last"
+                again = _candidate(laid, ground, read, True, clock)
+                found += [] if again is None else [again]
             break
     return found
+
+
+@dataclass(frozen=True)
+class Read:
+    """A selection of a problem, with constants computed `ahead` or at every call."""
+
+    choices: Problem
+    selection: Selection
+    ahead: bool
+
+
+Reading = Callable[[Ground, bool, Sequence[Choice]], Read | None]
+"""Reads the e-graph, with constants computed ahead or not; may start from the given choices."""
+
+
+def readings(settings: Settings) -> Iterator[tuple[str, Reading]]:
+    """The ways to read the e-graph that the settings ask for, each with its name."""
+    for share in SHARES:
+        yield f"fusible operators at {share:.0%}", partial(_by_enodes, share=share)
+    if settings.extractor in (AUTO, FUSED):
+        yield "whole kernels", _by_kernels
+
+
+def _by_enodes(ground: Ground, ahead: bool, _: Sequence[Choice], *, share: float) -> Read:
+    """The cheapest selection found, judged; the given program's own where nothing is cheaper."""
+    choices = _priced(ground, ahead, share)
+    egraph, given = choices.egraph, choices.given
+    settings = ground.settings
+    selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
+    judge(egraph, selection)
+    cost = dag_cost(egraph, given)
+    if selection.cost >= cost * (1 - LEAST_GAIN):
+        selection = replace(selection, choice=given, cost=cost)
+    return Read(choices, selection, ahead)
+
+
+def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | None:
+    """The selection whose kernels are cheapest, no worse than those of the other candidates.
+
+    Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes.
+    """
+    choices = _priced(ground, ahead, FUSED_SHARE)
+    if ground.settings.extractor == AUTO and len(choices.enodes) > WHOLE:
+        return None
+    selection = extract_fused(
+        ground.snapshot,
+        ground.encoding,
+        ground.settings.cost,
+        choices,
+        fold=ahead,
+        time_limit=ground.settings.time_limit,
+        seeds=[choices.given, *seeds],
+    )
+    return Read(choices, selection, ahead)
+
+
+def _priced(ground: Ground, ahead: bool, share: float) -> Problem:
+    cost = ground.settings.cost
+    return problem(ground.snapshot, ground.encoding, cost, fold=ahead, fused_share=share)
 
 
 def _convolves(graph: Graph) -> bool:
@@ -107,9 +168,7 @@ def _convolves(graph: Graph) -> bool:
 def _candidate(
     name: str,
     ground: Ground,
-    choices: Problem,
-    selection: Selection,
-    ahead: bool,
+    read: Read,
     channels_last: bool,
     clock: Clock,
 ) -> Candidate | None:
@@ -118,19 +177,19 @@ def _candidate(
         graph = decode(
             ground.snapshot,
             ground.encoding,
-            choices,
-            selection.choice,
+            read.choices,
+            read.selection.choice,
             ground.mode,
             channels_last=channels_last,
         )
         budget, constants = ground.budget(), ground.constants
-        folding = fold(graph, constants, ground.mode, budget) if ahead else Folding({}, 0)
+        folding = fold(graph, constants, ground.mode, budget) if read.ahead else Folding({}, 0)
         if folding is None:
             return None
         drop_unread(graph, constants)
     with clock("price"):
         prediction = ground.settings.cost.estimate(graph)
-    return Candidate(name, selection, graph, folding, prediction)
+    return Candidate(name, read.selection, graph, folding, prediction)
 
 
 def best(found: list[Candidate], given: Prediction, margin: float) -> Candidate | None:
@@ -140,14 +199,3 @@ def best(found: list[Candidate], given: Prediction, margin: float) -> Candidate 
         if candidate.prediction.improves(winner.prediction, 0.0):
             winner = candidate
     return winner if winner.prediction.improves(given, margin) else None
-
-
-def _extract(choices: Problem, settings: Settings) -> Selection:
-    """The cheapest selection found, judged; the given program's own where nothing is cheaper."""
-    egraph, given = choices.egraph, choices.given
-    selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
-    judge(egraph, selection)
-    cost = dag_cost(egraph, given)
-    if selection.cost < cost * (1 - LEAST_GAIN):
-        return selection
-    return replace(selection, choice=given, cost=cost)

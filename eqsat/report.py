@@ -140,7 +140,7 @@ def _extractions(extractions: Iterable[Extraction]) -> list[RenderableType]:
     rows: list[tuple[str, ...]] = []
     for found in extractions:
         proven = f"within {found.gap:.1%} of the cheapest" if found.gap else "cheapest"
-        if not math.isfinite(found.lower_bound):
+        if found.lower_bound <= 0 < found.cost:
             proven = "nothing"
         which = f"{found.name} (chosen)" if found.chosen else found.name
         costs = (duration(found.predicted), str(found.kernels), duration(found.cost))

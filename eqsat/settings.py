@@ -13,6 +13,8 @@ from eqsat.rewrite import NAMES, Rewrite, require_unique
 from eqsat.saturate import Limits
 from extract import EXTRACTORS, Extract
 
+AUTO, FUSED = "auto", "fused"
+"""Extractors that read whole kernels beside single e-nodes: of small e-graphs, of all."""
 ALWAYS = -math.inf
 """The margin with which the result of the search comes back, whatever is predicted of it."""
 
@@ -74,7 +76,8 @@ class Settings:
 def _extractor(extractor: str | Extract) -> tuple[str, Extract]:
     if not isinstance(extractor, str):
         return getattr(extractor, "__name__", "custom"), extractor
-    name = "portfolio" if extractor == "auto" else extractor
+    name = "portfolio" if extractor in (AUTO, FUSED) else extractor
     if name not in EXTRACTORS:
-        raise ValueError(f"extractor {name!r}: one of auto, {', '.join(EXTRACTORS)}")
-    return name, EXTRACTORS[name].extract
+        names = ", ".join((AUTO, FUSED, *EXTRACTORS))
+        raise ValueError(f"extractor {name!r}: one of {names}")
+    return extractor, EXTRACTORS[name].extract
