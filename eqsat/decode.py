@@ -11,10 +11,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from eqsat.alias import Output, fresh_like
+from eqsat.alias import fresh_like
 from eqsat.emit import emit
 from eqsat.emitter import Emitter
 from eqsat.encode import Encoding
+from eqsat.exits import Exit
 from eqsat.layout import makes_memory, reads_layout, restride, same_strides
 from eqsat.meta import Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
@@ -42,11 +43,13 @@ def decode(
     `channels_last` the constant weights of 2-d convolutions are copied to that memory format, which
     Inductor otherwise does at every call: whoever folds constants pays for it once.
     """
-    return _Decoder(snapshot, encoding, problem, choice, mode, channels_last).graph()
+    return Decoder(snapshot, encoding, problem, choice, mode, channels_last).graph()
 
 
 @dataclass
-class _Decoder:
+class Decoder:
+    """The new graph in the making, and what has been emitted of each class."""
+
     snapshot: Snapshot
     encoding: Encoding
     problem: Problem
@@ -71,16 +74,17 @@ class _Decoder:
             self.spelled.setdefault(self.snapshot.enode(row), origin)
 
     def graph(self) -> Graph:
+        """The decoded graph; to be asked once."""
         graph = self.emitter.graph
         for node in self.encoding.graph.nodes:
             if node.op == "placeholder":
                 self.copies[node] = self.emitter.placeholder(node)
                 if node in self.encoding.handles:
-                    cls = self._class(node)
+                    cls = self.class_of(node)
                     self.values.setdefault(cls, self.copies[node])
         for node in self.encoding.effects:
             self._effect(node)
-        returned = _Exit(self).outputs(self.encoding.outputs)
+        returned = Exit(self).outputs(self.encoding.outputs)
         output: Any = self.encoding.graph.output_node()
         new = graph.output(type(output.args[0])(returned) if _sequence(output) else returned[0])
         new.meta = dict(output.meta)
@@ -89,7 +93,8 @@ class _Decoder:
         graph.lint()
         return graph
 
-    def _class(self, node: Node) -> int:
+    def class_of(self, node: Node) -> int:
+        """The e-class of a node of the given graph."""
         return self.snapshot.handles[self.encoding.handles[node]]
 
     def value(self, cls: int) -> Any:
@@ -190,7 +195,7 @@ class _Decoder:
 
         def new(node: Node) -> Any:
             if node in self.encoding.handles:
-                cls = self._class(node)
+                cls = self.class_of(node)
                 if cls not in children:
                     raise _OtherValueError
                 value = laid.get(cls, self.values[cls])
@@ -222,7 +227,7 @@ class _Decoder:
         if not makes_memory(given.target) or not isinstance(given.meta["val"], torch.Tensor):
             return False
         pairs = [
-            (n, laid.get(self._class(n), self.values.get(self._class(n))))
+            (n, laid.get(self.class_of(n), self.values.get(self.class_of(n))))
             for n in given.all_input_nodes
             if n in self.encoding.handles
         ]
@@ -245,7 +250,7 @@ class _Decoder:
 
         def new(argument: Node) -> Any:
             if argument in self.encoding.handles:
-                return self._laid_as(argument, self.value(self._class(argument)))
+                return self._laid_as(argument, self.value(self.class_of(argument)))
             if argument.op == "get_attr":
                 return self.attribute(argument)
             return self.emitter.argument(argument.meta["val"])
@@ -256,7 +261,7 @@ class _Decoder:
         copy = self.emitter.graph.call_function(node.target, args, kwargs)
         copy.meta = dict(node.meta)
         self.copies[node] = copy
-        self.values[self._class(node)] = copy
+        self.values[self.class_of(node)] = copy
         self.emitter.learn(copy)
 
 
@@ -264,82 +269,5 @@ class _OtherValueError(Exception):
     """A given call read a value that its e-node does not give it."""
 
 
-@dataclass
-class _Exit:
-    """The end of the graph, where layout and aliasing come back."""
-
-    decoder: _Decoder
-
-    def outputs(self, outputs: Sequence[Output]) -> list[Any]:
-        """What the graph returns: no value shares storage but as given."""
-        emitter = self.decoder.emitter
-        owners: dict[int, Any] = {}  # storage -> who owns it
-        for node in emitter.graph.nodes:
-            if node.op in ("placeholder", "get_attr"):
-                owners.setdefault(_storage(node), node)
-        bases: dict[Node, Any] = {}
-        made: dict[tuple[Node, Node], Any] = {}  # (view, its base) -> node of the new graph
-        results: list[Any] = []
-        for output in outputs:
-            if output.base is None:
-                results.append(output.value)
-                continue
-            if output.base not in bases:
-                bases[output.base] = self._base(output.base, owners)
-            given, node = output.base, bases[output.base]
-            for view in output.views:
-                if (view, output.base) not in made:
-                    made[view, output.base] = self._view(view, given, node)
-                given, node = view, made[view, output.base]
-            results.append(node)
-        return results
-
-    def _base(self, base: Node, owners: dict[int, Any]) -> Any:
-        """The value of a base in storage of its own (or the input it is), strides as given."""
-        d = self.decoder
-        d.emitter.origin = base
-        if base.op in ("placeholder", "get_attr"):
-            return d.copies[base] if base.op == "placeholder" else d.attribute(base)
-        if base not in d.encoding.handles:
-            return d.emitter.argument(base.meta["val"])
-        node = d.value(d._class(base))
-        like = base.meta["val"]
-        if not isinstance(node, Node) or not isinstance(like, torch.Tensor):
-            return node
-        if base in d.encoding.effects:
-            return node
-        node = restride(d.emitter, node, like)
-        if _storage(node) in owners and owners[_storage(node)] is not base:
-            node = d.emitter.call(aten.clone.default, node)
-            node = restride(d.emitter, node, like)
-        owners[_storage(node)] = base
-        return node
-
-    def _view(self, view: Node, given: Node, node: Any) -> Any:
-        """The view `view` of the given program, taken of `node` where it was taken of `given`."""
-        d = self.decoder
-        if view in d.copies:
-            return d.copies[view]  # an effect, which has run
-        d.emitter.origin = view
-
-        def new(argument: Node) -> Any:
-            if argument is given:
-                return node
-            if argument in d.encoding.handles:
-                return d.value(d._class(argument))
-            return d.emitter.argument(argument.meta["val"])
-
-        args = torch.fx.map_arg(view.args, new)
-        kwargs = torch.fx.map_arg(view.kwargs, new)
-        return d.emitter.call(view.target, *args, **kwargs)
-
-
 def _sequence(output: Node) -> bool:
     return isinstance(output.args[0], (list, tuple))
-
-
-def _storage(node: Node) -> int:
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-        return id(node)
-    return value.untyped_storage()._cdata
