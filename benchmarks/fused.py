@@ -41,6 +41,15 @@ from extract.fused import fuse, fused
 from extract.fused_judge import fused_judge
 
 RESULT = Path(__file__).parent / "results" / "fused.md"
+HEAD = """# What choosing and fusing at once is worth
+
+Predicted microseconds of the kernels, bfloat16, one by one on an H200 (launch plus traffic for
+each), by three ways: select by the price of single e-nodes and fuse that, the same with fusible
+operators at a tenth, and both at once (`extract.fused`), with the bound that was proven of it.
+Then, for each, the kernels and the time that are predicted of the decoded program, and those of the
+kernels that Inductor itself makes of it. Made by `python -m benchmarks.fused`.
+
+"""
 US = 1e6
 DISCOUNT = 0.1
 """The share of its price that a fusible e-node has in the second way."""
@@ -138,7 +147,7 @@ def main() -> None:
     print(text)
     if options.write:
         RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text(text + "\n")
+        RESULT.write_text(HEAD + text + "\n")
 
 
 def measure(name: str, layers: int, cost: CostModel, seconds: float, ask: bool) -> dict[str, str]:
