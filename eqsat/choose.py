@@ -92,7 +92,8 @@ def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
             if ahead and not strict and _convolves(candidate.graph):
                 laid = f"{name}, weights channels-last"
                 again = _candidate(laid, ground, read, True, clock)
-                found += [] if again is None else [again]
+                if again is not None and _memory(again, ground) <= _memory(candidate, ground):
+                    found.append(again)  # else a weight is read in both layouts
             break
     return found
 
@@ -156,6 +157,14 @@ def _priced(ground: Ground, ahead: bool, share: float) -> Problem:
     return problem(ground.snapshot, ground.encoding, cost, fold=ahead, fused_share=share)
 
 
+def _memory(candidate: Candidate, ground: Ground) -> int:
+    """Bytes of the constants that a candidate keeps."""
+    kept = [n.name for n in candidate.graph.nodes if n.op == "placeholder"]
+    storages = [ground.constants[n].untyped_storage() for n in kept if n in ground.constants]
+    sizes = {storage._cdata: storage.nbytes() for storage in storages}
+    return sum(sizes.values()) + candidate.folding.bytes
+
+
 def _convolves(graph: Graph) -> bool:
     """Whether there is a 2-d convolution."""
     return any(
@@ -193,9 +202,10 @@ def _candidate(
 
 
 def best(found: list[Candidate], given: Prediction, margin: float) -> Candidate | None:
-    """The best candidate; None where it is not better than the given program by `margin`."""
-    winner = found[0]
-    for candidate in found[1:]:
-        if candidate.prediction.improves(winner.prediction, 0.0):
+    """The best candidate that is better than the given program by `margin`; None if none is."""
+    better = [c for c in found if c.prediction.improves(given, margin)]
+    winner = better[0] if better else None
+    for candidate in better[1:]:
+        if winner is None or candidate.prediction.improves(winner.prediction, 0.0):
             winner = candidate
-    return winner if winner.prediction.improves(given, margin) else None
+    return winner

@@ -15,7 +15,7 @@ from eqsat.alias import fresh_like
 from eqsat.emit import emit
 from eqsat.emitter import Emitter
 from eqsat.encode import Encoding
-from eqsat.exits import Exit
+from eqsat.exits import Exit, storage_of
 from eqsat.layout import makes_memory, reads_layout, restride, same_strides
 from eqsat.meta import Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
@@ -244,13 +244,26 @@ class Decoder:
             return restride(self.emitter, new, like)
         return new
 
+    def _own(self, given: Node, new: Any) -> Any:
+        """The operand in other memory than the inputs', where `given` was: it may be returned."""
+        if not isinstance(new, Node) or not isinstance(new.meta["val"], torch.Tensor):
+            return new
+        inputs = {storage_of(n) for n in self.emitter.graph.nodes if n.op == "placeholder"}
+        was = {storage_of(n) for n in self.encoding.graph.nodes if n.op == "placeholder"}
+        if storage_of(new) in inputs and storage_of(given) not in was:
+            return restride(
+                self.emitter, self.emitter.call(aten.clone.default, new), given.meta["val"]
+            )
+        return new
+
     def _effect(self, node: Node) -> None:
         """Run a call as given, on operands with their given strides."""
         self.emitter.origin = node
 
         def new(argument: Node) -> Any:
             if argument in self.encoding.handles:
-                return self._laid_as(argument, self.value(self.class_of(argument)))
+                value = self._laid_as(argument, self.value(self.class_of(argument)))
+                return self._own(argument, value)
             if argument.op == "get_attr":
                 return self.attribute(argument)
             return self.emitter.argument(argument.meta["val"])

@@ -72,6 +72,11 @@ class Emitter:
         flat = pytree.tree_leaves((fake_args, fake_kwargs))
         shapes = [tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in flat]
         decided = self.oracle.decided(shapes, self.fake_mode)
+        shape_env = self.fake_mode.shape_env
+        if shape_env is not None and str(target).startswith(("aten.conv", "aten._conv")):
+            decided = (
+                shape_env.suppress_guards()
+            )  # a fake convolution asks whether a batch is large
         # The cache of a fake mode may hold symbols for dims that have become static.
         with decided, torch.no_grad(), disable_fake_tensor_cache(self.fake_mode):
             return target(*fake_args, **fake_kwargs)

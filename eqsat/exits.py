@@ -30,7 +30,7 @@ class Exit:
         owners: dict[int, Any] = {}  # storage -> who owns it
         for node in emitter.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
-                owners.setdefault(_storage(node), node)
+                owners.setdefault(storage_of(node), node)
         bases: dict[Node, Any] = {}
         made: dict[tuple[Node, Node], Any] = {}  # (view, its base) -> node of the new graph
         results: list[Any] = []
@@ -63,10 +63,10 @@ class Exit:
         if base in d.encoding.effects:
             return node
         node = restride(d.emitter, node, like)
-        if _storage(node) in owners and owners[_storage(node)] is not base:
+        if storage_of(node) in owners and owners[storage_of(node)] is not base:
             node = d.emitter.call(aten.clone.default, node)
             node = restride(d.emitter, node, like)
-        owners[_storage(node)] = base
+        owners[storage_of(node)] = base
         return node
 
     def _view(self, view: Node, given: Node, node: Any) -> Any:
@@ -88,7 +88,8 @@ class Exit:
         return d.emitter.call(view.target, *args, **kwargs)
 
 
-def _storage(node: Node) -> int:
+def storage_of(node: Node) -> int:
+    """What identifies the memory of a node's fake value; the node's own where it has none."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return id(node)

@@ -12,6 +12,20 @@ from torch.fx import Node
 from eqsat.emitter import Emitter
 
 aten = torch.ops.aten
+_NEW = frozenset(
+    f"aten::{name}"
+    for name in (
+        "linear",
+        "matmul",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "layer_norm",
+        "rms_norm",
+        "softmax",
+    )
+)
+"""Operators made of others that always return new memory."""
 _FORMATS: dict[tuple[int, ...], torch.memory_format] = {
     (0, 2, 3, 1): torch.channels_last,
     (0, 2, 3, 4, 1): torch.channels_last_3d,
@@ -82,6 +96,9 @@ def makes_memory(target: Any) -> bool:
         return False
     if torch.Tag.maybe_aliasing_or_mutating in target.tags:
         return False
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    if target.has_kernel_for_dispatch_key(composite) and target._schema.name not in _NEW:
+        return False  # einsum and others return views, and their schemas do not say so
     return all(r.alias_info is None for r in target._schema.returns)
 
 

@@ -213,7 +213,7 @@ def untouched_generators() -> Generator[None]:
             random.setstate(python)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Returns the class and the first line of an error, in at most about 200 characters."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:160]}"

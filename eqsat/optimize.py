@@ -92,7 +92,7 @@ def optimize(
         return _kept(captured, settings, captured.blocked, clock)
     if check and captured.args is None:
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")
-    verdict = None
+    verdict, search = None, None
     try:
         search = _search(captured, settings, clock, progress)
         if search.winner is None:
@@ -101,13 +101,14 @@ def optimize(
         if check:
             with clock("check"):
                 verdict = _verify(captured, result, numerics)
+        with clock("build"):
+            module = drop_in(result)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
-        return _kept(captured, settings, reason, clock)
+        return _kept(captured, settings, reason, clock, search=search)
     if verdict is not None and not verdict.passed:
-        return _kept(captured, settings, f"the check failed: {verdict}", clock, verdict)
-    with clock("build"):
-        module = drop_in(result)
+        reason = f"the check failed: {verdict}"
+        return _kept(captured, settings, reason, clock, verdict, search)
     report = _report(captured, settings, clock, verdict=verdict, search=search, result=result)
     return Result(module, result, report)
 
@@ -144,8 +145,8 @@ def _no_better(search: _Search, settings: Settings) -> str:
     """Why no candidate is worth a change."""
     saving = max(1 - c.prediction.seconds / search.given.seconds for c in search.candidates)
     return (
-        f"nothing faster by the margin of {settings.margin:.0%} was found (the best of "
-        f"{len(search.candidates)} candidates: {max(saving, 0):.1%})"
+        f"nothing faster by the margin of {settings.margin:.3g} of the time was found (the best "
+        f"candidate saves {max(saving, 0):.1%})"
     )
 
 

@@ -40,7 +40,7 @@ def _run(path: Path) -> dict[str, Any]:
     sys.modules[name] = module  # dataclasses and pickles of the file look for it there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         what = str(error) if isinstance(error, ValueError) else first_line(error)
         raise ValueError(f"{path}: {what}") from error
@@ -48,7 +48,13 @@ def _run(path: Path) -> dict[str, Any]:
 
 
 def _rules(variables: dict[str, Any]) -> Iterator[Rewrite]:
-    for value in [variables["RULES"]] if "RULES" in variables else list(variables.values()):
+    if "RULES" in variables:
+        for value in variables["RULES"]:
+            if not isinstance(value, Rewrite):
+                raise ValueError(f"RULES holds {value!r}, which is no Rewrite")
+            yield value
+        return
+    for value in list(variables.values()):
         if isinstance(value, Rewrite):
             yield value
         elif isinstance(value, (list, tuple)):

@@ -56,8 +56,13 @@ class Settings:
             raise ValueError(f"fold_budget must be at least 0, not {fold_budget!r}")
         if math.isnan(margin) or margin >= 1:
             raise ValueError(f"margin must be a share of the time below 1, not {margin!r}")
+        if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance] - callers
+            raise TypeError(f"limits must be an eqsat.Limits, not {limits!r}")
         name, extract = _extractor(extractor)
         chosen = rewrites.DEFAULT if rules is None else tuple(rules)
+        for rule in chosen:
+            if not isinstance(rule, Rewrite):  # pyright: ignore[reportUnnecessaryIsInstance] - same
+                raise TypeError(f"a rule must be an eqsat.Rewrite, not {rule!r}")
         require_unique(chosen)
         within = (rule.within(NAMES[numerics]) for rule in chosen)
         return Settings(
@@ -75,7 +80,9 @@ class Settings:
 
 def _extractor(extractor: str | Extract) -> tuple[str, Extract]:
     if not isinstance(extractor, str):
-        return getattr(extractor, "__name__", "custom"), extractor
+        if not callable(extractor):
+            raise TypeError(f"extractor must be a name or a function, not {extractor!r}")
+        return f"function {getattr(extractor, '__name__', 'without a name')}", extractor
     name = "portfolio" if extractor in (AUTO, FUSED) else extractor
     if name not in EXTRACTORS:
         names = ", ".join((AUTO, FUSED, *EXTRACTORS))

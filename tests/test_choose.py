@@ -1,12 +1,21 @@
 """The e-graph is read in several ways, and the best whole graph is chosen."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
+from kernels import pointwise, prediction
 from torch import Tensor, nn
+from torch.fx import Graph
 
 import eqsat
 from eqsat import choose
+from eqsat.choose import Candidate
+from eqsat.cost.model import Prediction
+from eqsat.fold import Folding
 from eqsat.settings import ALWAYS
+from extract import Selection, Status
 
 X = torch.randn(2, 16, 64)
 
@@ -70,3 +79,61 @@ def test_what_is_chosen_is_what_the_report_predicts() -> None:
     assert report.after is not None
     assert chosen.predicted == report.after.seconds == min(e.predicted for e in report.extractions)
     assert chosen.kernels == len(report.after.kernels)
+
+
+def test_convolutions_are_optimized_under_a_dynamic_batch() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.norm = nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(self.convolution(x)).relu()
+
+    block, x = Block().eval(), torch.randn(4, 4, 9, 9)
+    batch = torch.export.Dim("batch", min=2, max=64)
+    with torch.no_grad():
+        result = eqsat.optimize(block, (x,), dynamic_shapes={"x": {0: batch}}, margin=ALWAYS)
+        assert result.report.kept is None
+        assert "aten.batch_norm.default" not in result.report.operators_after
+        for size in (2, 17, 32):
+            x = torch.randn(size, 4, 9, 9)
+            torch.testing.assert_close(result.module(x), block(x), rtol=1e-4, atol=1e-5)
+            assert result.module(x).stride() == block(x).stride()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.einsum("ij->ji", x * 1.0),
+        lambda x: torch.atleast_3d(x * 1.0),
+        lambda x: nn.functional.alpha_dropout(x * 1.0, training=False),
+    ],
+    ids=["einsum", "atleast_3d", "alpha_dropout"],
+)
+def test_an_operator_that_may_return_its_operand_never_returns_an_input(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    class Called(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(x)
+
+    x = torch.randn(3, 5)
+    result = eqsat.optimize(Called(), (x,), margin=ALWAYS, check=False)
+    given = x.clone()
+    result.module(x).zero_()
+    assert torch.equal(x, given)
+
+
+def test_the_best_that_improves_is_chosen_though_a_faster_one_does_not() -> None:
+    given = prediction([pointwise("add")] * 4, [25e-6] * 4)
+    faster = candidate(prediction([pointwise("add")] * 4, [24.25e-6] * 4))
+    fewer = candidate(prediction([pointwise("add")] * 3, [33e-6] * 3))
+    assert choose.best([faster, fewer], given, 0.05) is fewer
+    assert choose.best([faster], given, 0.05) is None
+
+
+def candidate(found: Prediction) -> Candidate:
+    """A candidate of which only the prediction matters."""
+    selection = Selection(np.zeros(0, np.int32), 0.0, 0.0, Status.OPTIMAL, "none", 0.0)
+    return Candidate("one", selection, Graph(), Folding({}, 0), found)

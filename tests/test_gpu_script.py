@@ -1,10 +1,11 @@
-"""Claims about `benchmarks/gpu.py`, tried without a card."""
+"""Claims about `benchmarks/gpu.py` and its stages, tried without a card."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
+import multiprocessing
 import shutil
 import time
 from collections.abc import Callable, Generator
@@ -17,13 +18,19 @@ import pytest
 import torch
 from rich.console import Console
 
+import eqsat
 from benchmarks import gpu, zoo
-from benchmarks.gpu import Json, Stage, Step
+from benchmarks.card import run as card_run
+from benchmarks.card.bench import card, stand_in
+from benchmarks.card.programs import times
+from benchmarks.card.stage import Json, Stage, Step
+from eqsat import contest
 from eqsat.cost.device import MODES
 from eqsat.cost.profile import find
+from eqsat.cost.tune import measure, timer
 from tests.test_tune import Pretended
 
-STAGES = [stage.name for stage in gpu.STAGES]
+STAGES = [stage.name for stage in card_run.STAGES]
 
 
 def check(code: int, out: Path) -> Json:
@@ -116,10 +123,10 @@ def test_every_failure_is_recorded_and_the_rest_goes_on(
     def broken(*_: object, **__: object) -> None:
         raise OSError("it is broken")
 
-    monkeypatch.setattr(gpu.multiprocessing, "get_context", broken)  # a stage that cannot begin
-    monkeypatch.setattr(gpu.measure, "append", broken)
-    monkeypatch.setattr(gpu.contest, "CLOSE", -1.0)
-    monkeypatch.setattr(gpu.eqsat, "optimize", broken)
+    monkeypatch.setattr(multiprocessing, "get_context", broken)  # a stage that cannot begin
+    monkeypatch.setattr(measure, "append", broken)
+    monkeypatch.setattr(contest, "CLOSE", -1.0)
+    monkeypatch.setattr(eqsat, "optimize", broken)
     stages = check(gpu.main(["--out", str(tmp_path), "--dry-run"]), tmp_path)["stages"]
     assert list(stages) == STAGES
     expected = {
@@ -133,7 +140,7 @@ def test_every_failure_is_recorded_and_the_rest_goes_on(
         first = stages[name]["failures"][0]
         assert (first["where"], first["type"]) == (where, kind)
         assert first["message"].startswith(message)
-        assert "gpu.py:" in "".join(first["traceback"])
+        assert any(frame.startswith(f"{name}.py:") for frame in first["traceback"])
         assert "/" not in first["traceback"][-1].split(":")[0]
         assert f"failed: {where}" in printed
     assert len(stages["tune"]["failures"]) == stages["tune"]["steps"] + 1  # and there is no fit
@@ -146,7 +153,7 @@ def test_the_result_may_be_kept_but_a_failing_optimizer_is_a_failure(
     def given(*_: object, **__: object) -> object:
         return SimpleNamespace(report=SimpleNamespace(before=None, kept="the check failed"))
 
-    monkeypatch.setattr(gpu.eqsat, "optimize", given)
+    monkeypatch.setattr(eqsat, "optimize", given)
     options = ["--out", str(tmp_path), "--dry-run", "--stages", "networks"]
     (stage,) = check(gpu.main(options), tmp_path)["stages"].values()
     assert [one["message"] for one in stage["failures"]] == [
@@ -171,7 +178,7 @@ def run(out: Path, *stages: Stage, budget: float = 60.0) -> list[Json]:
     """The reports of the stages."""
     document: Json = {"stages": {}}
     stages = tuple(replace(stage, name=str(i)) for i, stage in enumerate(stages))
-    gpu.run(gpu.stand_in(out), stages, budget, document, Console(file=io.StringIO()))
+    card_run.run(stand_in(out), stages, budget, document, Console(file=io.StringIO()))
     assert json.loads((out / "gpu.json").read_text()) == document
     return list(document["stages"].values())
 
@@ -205,10 +212,10 @@ def test_an_interruption_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_the_shares_leave_room_for_imports_and_the_last_step() -> None:
-    assert sum(stage.share for stage in gpu.STAGES) + 2 * gpu.GRACE <= 1
-    bench = gpu.stand_in(Path())
-    for stages in (gpu.STAGES, gpu.STAGES[1:2]):
-        lines = gpu.plan(bench, stages, 540.0)
+    assert sum(stage.share for stage in card_run.STAGES) + 2 * card_run.GRACE <= 1
+    bench = stand_in(Path())
+    for stages in (card_run.STAGES, card_run.STAGES[1:2]):
+        lines = card_run.plan(bench, stages, 540.0)
         assert sum(line["seconds"] for line in lines) == pytest.approx(0.94 * 540, abs=2)
 
 
@@ -252,17 +259,17 @@ def test_no_card_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_is_tried_on_a_card_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    bench = gpu.card(tmp_path, None)
+    bench = card(tmp_path, None)
     assert bench.profile.name == "h200"
     assert set(bench.models) <= set(zoo.MODELS)
     assert len(bench.models) == 10
     assert len(bench.networks) == 3
     assert {one.mode for one in bench.grid} == set(MODES)
-    lines = gpu.plan(bench, gpu.STAGES, 540.0)
+    lines = card_run.plan(bench, card_run.STAGES, 540.0)
     assert all(line["guess"] > 0 for line in lines[1:])
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA V100")
     with pytest.raises(ValueError, match=r"NVIDIA V100.*--profile"):
-        gpu.card(tmp_path, None)
+        card(tmp_path, None)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -275,10 +282,10 @@ def test_calls_on_a_card_are_timed_in_turns(
         order.append(name)
         device.spend(seconds)
 
-    monkeypatch.setattr(gpu.timer, "_captured", captured(device))
-    bench = replace(gpu.stand_in(tmp_path), place="cuda", dry=False)
+    monkeypatch.setattr(timer, "_captured", captured(device))
+    bench = replace(stand_in(tmp_path), place="cuda", dry=False)
     calls = {"one": lambda: call("one", 2e-3), "two": lambda: call("two", 3e-3)}
-    found = gpu._times(bench, calls, mode)
+    found = times(bench, calls, mode)
     assert found["one"]["median"] == pytest.approx(2e-3, rel=1e-3)
     assert found["two"]["median"] == pytest.approx(3e-3, rel=1e-3)
     if mode == "stream":

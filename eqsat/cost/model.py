@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -218,9 +219,9 @@ class CostModel:
     mode: Mode = "stream"
 
     @staticmethod
-    def of(device: str | Device, mode: Mode = "stream") -> CostModel:
+    def of(device: str | os.PathLike[str] | Device, mode: Mode = "stream") -> CostModel:
         """The model of a device by the name, CUDA name or file of its profile (`load`)."""
-        return CostModel(load(device) if isinstance(device, str) else device, mode)
+        return CostModel(device if isinstance(device, Device) else load(device), mode)
 
     def estimate(self, graph: Graph | GraphModule) -> Prediction:
         """The kernels that Inductor would make of an ATen graph, and what they cost.
