@@ -73,8 +73,9 @@ def optimize(
     `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict"
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
-    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0 turns
-    folding off). With `check` the result runs beside the given program.
+    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and
+    the default without rules, turns folding off). With `check` the result runs beside the given
+    program.
 
     The given program comes back where they differ, and where no result is predicted to be better by
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus

@@ -20,8 +20,9 @@ from eqsat.table import duration, plain, size, table
 class Extraction:
     """One reading of the e-graph: the extractor's method, what it proved, and the price of it.
 
-    `cost` and `lower_bound` are seconds by the price of single e-nodes, which the extractor works
-    with; `predicted` and `kernels` are those of the whole graph, by which one reading is chosen.
+    `cost` and `lower_bound` are seconds by the extractor's own prices, which differ from reading to
+    reading: of single e-nodes, or of whole kernels. `predicted` and `kernels` are those of the
+    decoded graph, by which one reading is chosen.
     """
 
     name: str
@@ -145,7 +146,7 @@ def _extractions(extractions: Iterable[Extraction]) -> list[RenderableType]:
         which = f"{found.name} (chosen)" if found.chosen else found.name
         costs = (duration(found.predicted), str(found.kernels), duration(found.cost))
         rows.append((which, *costs, found.method, proven, duration(found.seconds)))
-    columns = ("candidate", "predicted", "kernels", "by e-nodes", "method", "proven", "took")
+    columns = ("candidate", "predicted", "kernels", "objective", "method", "proven", "took")
     return table("Candidates", columns, rows)
 
 
