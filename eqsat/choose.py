@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,6 +62,19 @@ class Ground:
     settings: Settings
     mode: FakeTensorMode
     constants: Mapping[str, Tensor]
+    problems: dict[tuple[bool, float], Problem] = field(default_factory=dict[Any, Any])
+
+    def priced(self, ahead: bool, share: float) -> Problem:
+        """The extraction problem, with fusible operators at a share of their price; made once."""
+        if (ahead, share) not in self.problems:
+            self.problems[ahead, share] = problem(
+                self.snapshot,
+                self.encoding,
+                self.settings.cost,
+                fold=ahead,
+                fused_share=share,
+            )
+        return self.problems[ahead, share]
 
     def budget(self) -> int:
         """Bytes that constants computed ahead may take."""
@@ -121,7 +135,7 @@ def readings(settings: Settings) -> Iterator[tuple[str, Reading]]:
 
 def _by_enodes(ground: Ground, ahead: bool, _: Sequence[Choice], *, share: float) -> Read:
     """The cheapest selection found, judged; the given program's own where nothing is cheaper."""
-    choices = _priced(ground, ahead, share)
+    choices = ground.priced(ahead, share)
     egraph, given = choices.egraph, choices.given
     settings = ground.settings
     selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
@@ -137,7 +151,7 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
 
     Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes.
     """
-    choices = _priced(ground, ahead, FUSED_SHARE)
+    choices = ground.priced(ahead, FUSED_SHARE)
     if ground.settings.extractor == AUTO and len(choices.enodes) > WHOLE:
         return None
     selection = extract_fused(
@@ -150,11 +164,6 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
         seeds=[choices.given, *seeds],
     )
     return Read(choices, selection, ahead)
-
-
-def _priced(ground: Ground, ahead: bool, share: float) -> Problem:
-    cost = ground.settings.cost
-    return problem(ground.snapshot, ground.encoding, cost, fold=ahead, fused_share=share)
 
 
 def _memory(candidate: Candidate, ground: Ground) -> int:

@@ -8,7 +8,6 @@ import logging
 import os
 import pkgutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
 from eqsat.optimize import MARGIN
+from eqsat.replacing import replacing
 from eqsat.rewrite import NAMES, RuleSet
 from eqsat.rulefile import rules_of_file
 from eqsat.table import plain
@@ -287,35 +287,13 @@ def _writable(path: Path | None) -> None:
 
 def _write(result: Result, output: Path, report_file: Path | None) -> None:
     """The program and its report, each whole or not at all; then the report for the person."""
-    with _replacing(output) as part:
+    with replacing(output) as part:
         result.save(part)
     if report_file is not None:
         text = json.dumps(result.report.to_dict(), indent=2)
-        with _replacing(report_file) as part:
+        with replacing(report_file) as part:
             part.write_text(text + "\n")
     if sys.stdout.isatty():
         Console(highlight=False).print(result.report)
     else:
         print(result.report)
-
-
-@contextmanager
-def _replacing(path: Path) -> Generator[Path]:
-    """A file beside `path` that takes its place if all goes well, and is removed if not."""
-    target = path.resolve()
-    handle, name = tempfile.mkstemp(target.suffix, f".{target.stem}.", target.parent)
-    os.close(handle)
-    part = Path(name)
-    try:
-        yield part
-        part.chmod(0o666 & ~_umask())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """The permissions that new files do without."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -62,6 +62,9 @@ class Decoder:
         self.values: dict[int, Any] = {}  # class -> node of the new graph, or a number
         self.copies: dict[Node, Any] = {}  # given leaf or view -> node of the new graph
         self.laid: dict[int, Node] = {}  # class -> its value in channels-last memory
+        self.inputs: set[int] = set()  # the storages of the new graph's inputs
+        given = self.encoding.graph.nodes
+        self.given_inputs = {storage_of(node) for node in given if node.op == "placeholder"}
         handles = self.snapshot.handles
         self.leaves = {handles[h]: node for h, node in self.encoding.leaves.items()}
         self.origins: dict[int, Node] = {}  # class -> the first given node that computes it
@@ -79,6 +82,7 @@ class Decoder:
         for node in self.encoding.graph.nodes:
             if node.op == "placeholder":
                 self.copies[node] = self.emitter.placeholder(node)
+                self.inputs.add(storage_of(self.copies[node]))
                 if node in self.encoding.handles:
                     cls = self.class_of(node)
                     self.values.setdefault(cls, self.copies[node])
@@ -248,9 +252,7 @@ class Decoder:
         """The operand in other memory than the inputs', where `given` was: it may be returned."""
         if not isinstance(new, Node) or not isinstance(new.meta["val"], torch.Tensor):
             return new
-        inputs = {storage_of(n) for n in self.emitter.graph.nodes if n.op == "placeholder"}
-        was = {storage_of(n) for n in self.encoding.graph.nodes if n.op == "placeholder"}
-        if storage_of(new) in inputs and storage_of(given) not in was:
+        if storage_of(new) in self.inputs and storage_of(given) not in self.given_inputs:
             return restride(
                 self.emitter, self.emitter.call(aten.clone.default, new), given.meta["val"]
             )

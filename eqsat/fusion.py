@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from eqsat.cost.additive import sizes
 from eqsat.cost.model import CostModel
 from eqsat.encode import Encoding
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, AnyMeta, Meta
 from eqsat.operators import OPERATORS
-from eqsat.packing import Packing, packing, sizes
+from eqsat.packing import Packing, packing
 from eqsat.problem import Problem
 from eqsat.snapshot import Snapshot
 from extract import Choice, EGraph, Selection

@@ -94,7 +94,7 @@ class Oracle:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if env is not None:
-                stack.enter_context(_quiet())
+                stack.enter_context(quiet("torch.fx.experimental.symbolic_shapes"))
                 stack.enter_context(env.error_on_new_guards())
                 fresh = FakeTensorMode(shape_env=env, static_shapes=False)
                 mode = mode or self._modes.setdefault(id(env), fresh)
@@ -113,9 +113,9 @@ class Oracle:
 
 
 @contextlib.contextmanager
-def _quiet() -> Generator[None]:
-    """Torch logs every question that it does not answer: here that is an answer."""
-    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+def quiet(module: str) -> Generator[None]:
+    """While it lasts, a module of torch does not log what it refuses: here that is an answer."""
+    logger = logging.getLogger(module)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from eqsat.cost.additive import UNBACKED_SIZE
+from eqsat.cost.additive import sizes
+from eqsat.cost.partition.access import contiguous
 from eqsat.encode import Encoding
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta
@@ -20,15 +21,6 @@ Strides = tuple[int, ...]
 
 WAYS = 4
 """In how many ways a value is taken to be able to lie."""
-
-
-def sizes(meta: Meta) -> tuple[int, ...]:
-    """The sizes of a tensor, with the hint for a symbolic one."""
-    return tuple(size if isinstance(size, int) else _hint(size) for size in meta.shape)
-
-
-def _hint(size: Any) -> int:  # a SymInt, whose node torch does not annotate
-    return int(size.node.hint) if size.node.has_hint() else UNBACKED_SIZE
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +85,7 @@ class _Search:
         elif self.kind(enode) is Kind.ATTENTION:
             found = [_heads_inside(sizes(meta))]
         else:
-            found = [_contiguous(sizes(meta))]
+            found = [contiguous(sizes(meta))]
         new = tuple(dict.fromkeys([*old, *(f for f in found if f is not None)]))[:WAYS]
         self.ways[cls] = new
         return new != old
@@ -107,7 +99,7 @@ class _Search:
         if meta is None or self.meta(source) is None:
             return []
         found = [self.viewed(enode, way) for way in self.ways.get(source, ())]
-        return [_contiguous(sizes(meta))] if found and not any(map(_is_some, found)) else found
+        return [contiguous(sizes(meta))] if found and not any(map(_is_some, found)) else found
 
     def viewed(self, enode: int, way: Strides) -> Strides | None:
         s = self.snapshot
@@ -170,21 +162,12 @@ def _strides_of(
     return tuple(int(stride) for stride in result.stride())
 
 
-def _contiguous(shape: Sequence[int]) -> Strides:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
 def _heads_inside(shape: Sequence[int]) -> Strides:
     """The strides of (..., heads, rows, width) in memory as (..., rows, heads, width)."""
     if len(shape) < 3:
-        return _contiguous(shape)
+        return contiguous(tuple(shape))
     *outer, heads, rows, width = shape
-    strides = _contiguous([*outer, rows, heads, width])
+    strides = contiguous((*outer, rows, heads, width))
     return (*strides[:-3], strides[-2], strides[-3], strides[-1])
 
 

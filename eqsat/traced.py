@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from eqsat.encode import LEAF, Encoding, encode
 from eqsat.functions import Function
-from eqsat.infer import Oracle
+from eqsat.infer import Oracle, quiet
 from eqsat.meta import AnyMeta, Meta, Scalar, shape_env
 from eqsat.operators import OPERATORS
 from eqsat.snapshot import NUMBER
@@ -80,7 +79,7 @@ def graph_of(function: Callable[..., Any], values: Sequence[Any]) -> GraphModule
     """The ATen graph of `function` applied to `values`, as high as torch.export leaves it."""
     symbolic = shape_env(values) is not None  # then the caller has entered their fake mode
     mode = contextlib.nullcontext() if symbolic else FakeTensorMode()
-    with mode, torch.no_grad(), _quiet():
+    with mode, torch.no_grad(), quiet("torch._subclasses.fake_tensor"):
         arguments = [argument(value) for value in values]
         try:
             return make_fx(function, pre_dispatch=True, tracing_mode="real")(*arguments)
@@ -89,18 +88,6 @@ def graph_of(function: Callable[..., Any], values: Sequence[Any]) -> GraphModule
             raise ValueError(
                 f"it cannot be traced: {type(error).__name__}: {first[0] if first else ''}"
             ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Generator[None]:
-    """Torch logs what fake tensors refuse: here that is an answer."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def argument(value: Any) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import traceback
 from pathlib import Path
+
+from eqsat.replacing import replacing
 
 from .bench import Bench
 from .machine import machine
@@ -47,8 +47,5 @@ def failure(where: str, error: Exception) -> Json:
 
 def write(document: Json, out: Path) -> None:
     """Writes DIR/gpu.json, whole or not at all."""
-    handle, name = tempfile.mkstemp(".json", ".gpu.", out)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(json.dumps(document))
-    Path(name).chmod(0o644)
-    os.replace(name, out / "gpu.json")
+    with replacing(out / "gpu.json") as part:
+        part.write_text(json.dumps(document), "utf-8")

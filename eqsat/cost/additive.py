@@ -114,14 +114,14 @@ def _work(call: Call, device: Device) -> tuple[int, float]:
         convolution = call.kind is Kind.CONVOLUTION
         seconds = least_seconds(product, call.inputs[0].dtype, device, convolution)
         return product.flops(), seconds
-    sizes = [_numel(meta) for meta in (*call.inputs, call.output)]
-    flops = max(sizes)  # one for each element: such kernels wait for memory
+    elements = [_numel(meta) for meta in (*call.inputs, call.output)]
+    flops = max(elements)  # one for each element: such kernels wait for memory
     return flops, flops / device.sustained_flops(torch.float32)
 
 
 def _matmul(call: Call) -> Product:
     """x @ w, + bias: rows of x that share a right matrix are one product."""
-    x, w, out = (_shape(meta) for meta in (*_operands(call, 2), call.output))
+    x, w, out = (sizes(meta) for meta in (*_operands(call, 2), call.output))
     if not x or not w:
         raise ValueError(f"{call.operator} multiplies vectors or matrices, not {x} by {w}")
     n = 1 if len(w) == 1 else out[-1]
@@ -131,7 +131,7 @@ def _matmul(call: Call) -> Product:
 
 def _convolution(call: Call) -> Product:
     """A convolution as a product of patches and filters, one for each group."""
-    x, w = (_shape(meta) for meta in _operands(call, 2))
+    x, w = (sizes(meta) for meta in _operands(call, 2))
     if len(call.attributes) != 6 or len(w) < 3:
         raise ValueError(
             f"{call.operator} needs a weight and the attributes (stride, padding, dilation, "
@@ -149,7 +149,7 @@ def _convolution(call: Call) -> Product:
 
 def _attention_flops(call: Call) -> int:
     """Scores and weighted sum; they never reach memory, as in flash attention."""
-    q, k, v = (_shape(meta) for meta in _operands(call, 3))
+    q, k, v = (sizes(meta) for meta in _operands(call, 3))
     if min(len(q), len(k), len(v)) < 2:
         raise ValueError(f"{call.operator} needs matrices, not {q}, {k} and {v}")
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
@@ -171,7 +171,7 @@ def _tensors(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _shape(meta: Any) -> tuple[int, ...]:
+def sizes(meta: Any) -> tuple[int, ...]:
     """The sizes of a meta, with the hint for a symbolic one."""
     return tuple([size if isinstance(size, int) else _hint(size) for size in meta.shape])
 
@@ -181,8 +181,8 @@ def _hint(size: Any) -> int:  # a SymInt, whose node torch does not annotate
 
 
 def _numel(value: Any) -> int:
-    return sum(math.prod(_shape(meta)) for meta in _tensors((value,)))
+    return sum(math.prod(sizes(meta)) for meta in _tensors((value,)))
 
 
 def _bytes(values: Iterable[Any]) -> int:
-    return sum(math.prod(_shape(meta)) * meta.dtype.itemsize for meta in _tensors(values))
+    return sum(math.prod(sizes(meta)) * meta.dtype.itemsize for meta in _tensors(values))

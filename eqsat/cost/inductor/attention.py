@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eqsat.cost.attention import attention_kernel
 from eqsat.cost.device import Device
 
 _aten = torch.ops.aten
-_CUDNN_HEAD, _FLASH_HEAD = 128, 256
-"""The widest head of cuDNN's attention that all its versions take, and of flash attention."""
 
 
 def attention_on(device: Device) -> Callable[..., Tensor]:
@@ -35,7 +34,10 @@ def attention_on(device: Device) -> Callable[..., Tensor]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        kind = _kind(device, query, key, attn_mask, is_causal)
+        shape, keys, masked = tuple(query.shape), key.shape[-2], attn_mask is not None
+        kind = attention_kernel(
+            device, shape, keys, query.dtype, masked=masked, is_causal=is_causal
+        )
         if kind == "math":
             options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
             return _aten.scaled_dot_product_attention.default(
@@ -73,27 +75,6 @@ def attentions_on(device: Device) -> dict[Any, Callable[..., Any]]:
         _aten.scaled_dot_product_attention.default: attention,
         _aten._scaled_dot_product_flash_attention_for_cpu.default: decomposed,
     }
-
-
-def _kind(device: Device, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> str:
-    """The first of the kernels that torch tries in turn and that takes such operands.
-
-    cuDNN's comes first on a GPU of capability 9.0, 10.0 or 10.3, from cuDNN 9.15.1 on.
-    """
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    ampere, width = device.capability >= 8, query.shape[-1]
-    if query.ndim != 4 or not (half or query.dtype == torch.float32):
-        return "math"
-    taken = width % 8 == 0 and width <= _CUDNN_HEAD and key.shape[-2] > 1
-    if device.capability in (9.0, 10.0, 10.3) and half and taken:
-        return "cudnn"
-    square = not is_causal or query.shape[-2] == key.shape[-2]
-    if ampere and half and mask is None and square and width <= _FLASH_HEAD:
-        return "flash"
-    step = 8 if half else 4 if ampere else 1
-    if width % step or (query.dtype == torch.bfloat16 and not ampere):
-        return "math"
-    return "efficient"
 
 
 def _flash(

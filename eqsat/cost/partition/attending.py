@@ -11,15 +11,11 @@ from typing import Any  # arguments of operators are arbitrary Python values
 
 import torch
 
+from eqsat.cost.attention import attention_kernel
 from eqsat.cost.partition.access import dense_strides
 from eqsat.cost.partition.arguments import Call, Expansion
-from eqsat.cost.partition.operation import HALF, Operation, Program
+from eqsat.cost.partition.operation import Operation, Program
 from eqsat.cost.partition.products import matmul
-
-CUDNN_HEAD, FLASH_HEAD = 128, 256
-"""The widest heads that cuDNN's attention and flash attention take."""
-WITH_CUDNN = (9.0, 10.0, 10.3)
-"""The capabilities on which cuDNN's attention comes first."""
 
 
 def _attention(call: Call) -> Any:
@@ -68,20 +64,9 @@ def _kind(call: Call, q: Operation, k: Operation, mask: Operation | None) -> str
     for kind in ("cudnn", "flash", "efficient"):
         if call.name == f"_scaled_dot_product_{kind}_attention":
             return kind
-    capability, half, width = call.device.capability, q.dtype in HALF, q.shape[-1]
-    ampere = capability >= 8 or capability == 0
-    if len(q.shape) != 4 or not (half or q.dtype is torch.float32):
-        return "math"
-    taken = width % 8 == 0 and width <= CUDNN_HEAD and k.shape[-2] > 1
-    if capability in WITH_CUDNN and half and taken:
-        return "cudnn"
-    square = not call(5, "is_causal", False) or q.shape[-2] == k.shape[-2]
-    if ampere and half and mask is None and square and width <= FLASH_HEAD:
-        return "flash"
-    step = 8 if half else 4 if ampere else 1
-    if width % step or (q.dtype is torch.bfloat16 and not ampere):
-        return "math"
-    return "efficient"
+    masked, is_causal = mask is not None, bool(call(5, "is_causal", False))
+    keys = k.shape[-2] if len(q.shape) == 4 else 0
+    return attention_kernel(call.device, q.shape, keys, q.dtype, masked=masked, is_causal=is_causal)
 
 
 def _like(q: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -91,12 +91,6 @@ def _expands(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return all(n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False))
 
 
-def unfused_addmm(op: Operation, gpu: bool) -> bool:
-    """Whether an addmm becomes a product and an addition (`unfuse_bias_add_to_pointwise`)."""
-    half = op.dtype in (torch.float16, torch.bfloat16)
-    return gpu and not half and bool(op.users) and all(map(is_pointwise_use, op.users))
-
-
 def lays_out_images(operations: Sequence[Operation], gpu: bool) -> bool:
     """Whether convolutions compute channels-last (`GraphLowering.decide_layout_opt`, graph.py)."""
     convolutions = [op for op in operations if op.kind == "convolution"]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import os
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from eqsat.cost.tune import fit
 from eqsat.cost.tune.measure import Measurement, append, read
 from eqsat.cost.tune.microbench import Benchmark, grid
 from eqsat.cost.tune.timer import Kind, one_thread, seconds
+from eqsat.replacing import replacing
 
 Progress = Callable[[int, int, str], None]
 """Called with how many are done, of how many, and what is next."""
@@ -102,13 +100,5 @@ def fitted(measurements: Sequence[Measurement], prior: Profile) -> Profile:
 
 def write(profile: Profile, path: Path) -> None:
     """Writes the file of a profile, whole or not at all."""
-    handle, name = tempfile.mkstemp(".toml", f".{path.stem}.", path.resolve().parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(render(profile))
-        part.chmod(0o644)
-        part.replace(path.resolve())
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
+    with replacing(path) as part:
+        part.write_text(render(profile), "utf-8")
