@@ -33,13 +33,21 @@ PROGRAM = (
     "(relation varying (T))",
     "(relation given_varying (i64))",
     "(relation pending (i64 T T))",
+    "(relation sibling (T String i64))",
+    "(function follower (T String i64) i64 :merge (min old new))",
+    "(function eldest (T String) i64 :merge (min old new))",
+    "(relation stretch (T String i64 T i64))",
+    "(relation mergeable (T String i64 T))",
     "(relation given_meta (i64 String))",
     "(relation given_constant (i64))",
     "(relation given_finite (i64))",
+    "(relation given_unbiased (i64))",
+    "(relation unbiased (T))",
     "(ruleset insertion)",
     "(ruleset analysis)",
     "(ruleset rules)",
     "(ruleset merges)",
+    "(ruleset siblings)",
     (
         "(rule ((given_meta i m))"
         " ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)"
@@ -47,6 +55,7 @@ PROGRAM = (
     "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
     "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
     "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
+    "(rule ((given_unbiased i)) ((unbiased (Node i))) :ruleset insertion)",
     (
         "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
         ' (!= m "invalid")) ((union a b)) :ruleset analysis)'
@@ -207,13 +216,12 @@ class Engine:
         self,
         rows: Sequence[Row],
         metas: Mapping[int, str],
-        constant: Sequence[int],
-        finite: Sequence[int],
-        varying: Sequence[int],
+        facts: Mapping[str, Iterable[int]],
     ) -> None:
         """Insert e-nodes by handle, with the known metas (of every handle).
 
-        `constant`, `finite` and `varying` are the handles known to be so: the rest follows.
+        `facts` are the handles that are known to be "constant", "finite", "varying" or "unbiased":
+        what follows for others the engine finds.
         """
         tables: dict[str, list[str]] = {}
         for row in rows:
@@ -232,9 +240,8 @@ class Engine:
             )
             self._load(f"given_{name}", lines)
         self._load("given_meta", [f"{handle}\t{meta}" for handle, meta in metas.items()])
-        self._load("given_constant", [str(handle) for handle in constant])
-        self._load("given_finite", [str(handle) for handle in finite])
-        self._load("given_varying", [str(handle) for handle in varying])
+        for fact, handles in facts.items():
+            self._load(f"given_{fact}", [str(handle) for handle in handles])
         self.command("(run-schedule (saturate (run insertion)))")
 
     def _load(self, relation: str, lines: Sequence[str]) -> None:
@@ -256,10 +263,13 @@ class Engine:
         watch = f"(py-call {_reference(_watch)} {name} (py-from-int (get-size!)))"
         stopped = f":until (guard (py-to-bool (py-call {_reference(_stopped)} {name})))"
         step = f"(saturate (run analysis)) (run-with bo rules :until (guard (py-to-bool {watch})))"
-        # Rules with several left sides join them all, so they run once in a while only.
+        # Rules with several left sides join them all, so they run once in a while only. Those of
+        # siblings go on from what they merged.
+        siblings = "(saturate (saturate (run analysis)) (run siblings))"
         outputs = self._run(
             f"(run-schedule (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"
-            f" (repeat {-(-iterations // MERGE_EVERY)} {step} (run-with bo merges {stopped})"
+            f" (repeat {-(-iterations // MERGE_EVERY)} {step} {siblings}"
+            f" (run-with bo merges {stopped})"
             f" (repeat {MERGE_EVERY - 1} {step})) (saturate (run analysis)))"
         )
         report = outputs[0].report

@@ -27,6 +27,7 @@ __all__ = [
     "distinct",
     "finite",
     "given",
+    "neighbours",
     "ordered",
 ]
 
@@ -80,6 +81,15 @@ def given(*variables: str) -> Fact:
     What rules cut out of them, or set side by side, does not match.
     """
     return Fact("given", variables)
+
+
+def neighbours(x: str) -> Fact:
+    """The left sides are products of `x` with constant parameters, of which one follows the other.
+
+    They follow each other in the given program, or the first is itself a merge of what precedes the
+    second; see `eqsat.siblings`.
+    """
+    return Fact("neighbours", (x,))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from eqsat.kind import Kind
 from eqsat.meta import Meta
 from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite, require_unique
+from eqsat.siblings import sibling_rules, unbiased
 from eqsat.snapshot import NUMBER, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
 
@@ -115,10 +116,16 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_finite_rules(list(needed), engine, texts.value))
+    engine.command(*sibling_rules(needed, engine, texts.value))
     constant = set(encoding.constant)
     leaves = (row.handle for row in encoding.rows if row.symbol == LEAF)
-    varying = [handle for handle in leaves if handle not in constant]
-    engine.insert(encoding.rows, encoding.metas, encoding.constant, encoding.finite, varying)
+    facts = {
+        "constant": encoding.constant,
+        "finite": encoding.finite,
+        "varying": [handle for handle in leaves if handle not in constant],
+        "unbiased": unbiased(encoding.rows, constant),
+    }
+    engine.insert(encoding.rows, encoding.metas, facts)
     for index, rule in enumerate(rules):
         engine.command(translate(rule, index, engine, encoding.oracle))
 

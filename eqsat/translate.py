@@ -14,7 +14,7 @@ from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta
 from eqsat.operators import OPERATORS
 from eqsat.raw import EgglogRule
-from eqsat.rewrite import Rewrite
+from eqsat.rewrite import Fact, Rewrite
 from eqsat.snapshot import NUMBER, Symbol
 
 Environment = dict[str, Any]
@@ -69,22 +69,29 @@ class _Translation:
         body += [f"(varying r{i})" for i, side in enumerate(rewrite.left) if _works(side)]
         body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
         for fact in rewrite.facts:
-            if fact.name == "ordered":
-                names = [self._v(v) for v in fact.variables]
-                names = names or [f"r{i}" for i in range(len(patterns))]
-                body += [f"(= rank_{name} (rank {name}))" for name in names]
-                body += [f"(< rank_{a} rank_{b})" for a, b in pairwise(names)]
-            elif fact.name == "distinct":
-                names = [self._v(v) for v in fact.variables]
-                body += [f"(!= {a} {b})" for a, b in combinations(names, 2)]
-            else:
-                body += [f"({fact.name} {self._v(v)})" for v in fact.variables]
+            body += self._fact(fact)
         if rewrite.when is not None or self.checks:
             body.append(f"(= true {self._condition()})")
-        ruleset = "rules" if len(patterns) == 1 else "merges"
+        adjacent = any(fact.name == "neighbours" for fact in rewrite.facts)
+        ruleset = "siblings" if adjacent else "merges" if len(patterns) > 1 else "rules"
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
         options = f":ruleset {ruleset} :name {quote(rewrite.name)}"
         return f"(rule ({' '.join(body)}) ({' '.join(head)}) {options})"
+
+    def _fact(self, fact: Fact) -> list[str]:
+        """The queries that a fact holds of its variables, or of the left sides."""
+        names = [self._v(v) for v in fact.variables]
+        last = len(self.rewrite.left) - 1
+        if fact.name == "ordered":
+            names = names or [f"r{i}" for i in range(last + 1)]
+            ranks = [f"(= rank_{name} (rank {name}))" for name in names]
+            return ranks + [f"(< rank_{a} rank_{b})" for a, b in pairwise(names)]
+        if fact.name == "distinct":
+            return [f"(!= {a} {b})" for a, b in combinations(names, 2)]
+        if fact.name == "neighbours":
+            before = f"(mergeable {names[0]} kind before r0)"
+            return [before, f"(= after (follower {names[0]} kind before))", "(= r1 (Node after))"]
+        return [f"({fact.name} {name})" for name in names]
 
     def _v(self, name: str) -> str:
         return f"v_{name}"
