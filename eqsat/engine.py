@@ -22,6 +22,7 @@ _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary
 _numbers = itertools.count()
 SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
 MERGE_EVERY = 4  # iterations
+CLIMBS = 4  # operators that a slice climbs in an iteration: it has the whole program before it
 PROGRAM = (
     "(sort T)",
     "(constructor Node (i64) T)",
@@ -46,6 +47,7 @@ PROGRAM = (
     "(ruleset insertion)",
     "(ruleset analysis)",
     "(ruleset rules)",
+    "(ruleset cuts)",
     "(ruleset merges)",
     "(ruleset siblings)",
     (
@@ -262,10 +264,11 @@ class Engine:
         name = f"(py-from-string {quote(self._name)})"
         watch = f"(py-call {_reference(_watch)} {name} (py-from-int (get-size!)))"
         stopped = f":until (guard (py-to-bool (py-call {_reference(_stopped)} {name})))"
-        step = f"(saturate (run analysis)) (run-with bo rules :until (guard (py-to-bool {watch})))"
+        climb = f"(saturate (run analysis)) (run-with bo cuts {stopped})"
+        step = f"(repeat {CLIMBS} {climb}) (run-with bo rules :until (guard (py-to-bool {watch})))"
         # Rules with several left sides join them all, so they run once in a while only. Those of
         # siblings go on from what they merged.
-        siblings = "(saturate (saturate (run analysis)) (run siblings))"
+        siblings = f"(saturate (saturate (run analysis)) (run siblings {stopped}))"
         outputs = self._run(
             f"(run-schedule (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"
             f" (repeat {-(-iterations // MERGE_EVERY)} {step} {siblings}"

@@ -17,6 +17,7 @@ from eqsat.functions import Function
 from eqsat.kind import Kind
 from eqsat.meta import Meta
 from eqsat.operators import OPERATORS
+from eqsat.reach import reachable
 from eqsat.rewrite import Rewrite, require_unique
 from eqsat.siblings import sibling_rules, unbiased
 from eqsat.snapshot import NUMBER, Snapshot, Symbol
@@ -111,7 +112,9 @@ def saturate(
 
 def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     texts = encoding.texts
-    needed = dict.fromkeys((*encoding.symbols, NUMBER, *(s for r in rules for s in symbols_of(r))))
+    useful = set(map(id, reachable(rules, encoding.rows, texts.text)))
+    made = (s for rule in rules if id(rule) in useful for s in symbols_of(rule))
+    needed = dict.fromkeys((*encoding.symbols, NUMBER, *made))
     symbolic = any("<" in text for text in encoding.metas.values())
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
@@ -127,7 +130,8 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     }
     engine.insert(encoding.rows, encoding.metas, facts)
     for index, rule in enumerate(rules):
-        engine.command(translate(rule, index, engine, encoding.oracle))
+        if id(rule) in useful:
+            engine.command(translate(rule, index, engine, encoding.oracle))
 
 
 def _finite_rules(

@@ -72,11 +72,19 @@ class _Translation:
             body += self._fact(fact)
         if rewrite.when is not None or self.checks:
             body.append(f"(= true {self._condition()})")
-        adjacent = any(fact.name == "neighbours" for fact in rewrite.facts)
-        ruleset = "siblings" if adjacent else "merges" if len(patterns) > 1 else "rules"
+        ruleset = self._ruleset()
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
         options = f":ruleset {ruleset} :name {quote(rewrite.name)}"
         return f"(rule ({' '.join(body)}) ({' '.join(head)}) {options})"
+
+    def _ruleset(self) -> str:
+        """The rules among which this one runs; see `Engine.run`."""
+        if any(fact.name == "neighbours" for fact in self.rewrite.facts):
+            return "siblings"
+        side, *others = self.rewrite.left
+        if others:
+            return "merges"
+        return "cuts" if side.operator == "slice" else "rules"
 
     def _fact(self, fact: Fact) -> list[str]:
         """The queries that a fact holds of its variables, or of the left sides."""

@@ -15,10 +15,12 @@ import roundtrip
 import torch
 from torch import Tensor
 
+import rewrites
 from eqsat.encode import encode
 from eqsat.engine import Engine, EngineError, _engines
 from eqsat.operators import reshape
 from eqsat.problem import problem
+from eqsat.reach import reachable
 from eqsat.rewrite import Rewrite, attribute, constant, finite, ordered
 from eqsat.saturate import IterationSize, Limits, Saturation, StopReason, saturate
 from eqsat.snapshot import Snapshot
@@ -229,3 +231,26 @@ def test_search_frees_its_engine_without_waiting_for_the_collector() -> None:
 def test_equal_searches_give_equal_snapshots() -> None:
     first, second = (search(total, EXPLODING, Limits(iterations=3))[1] for _ in range(2))
     assert first == second
+
+
+def test_rule_that_can_never_match_costs_nothing_and_is_listed() -> None:
+    rules = (
+        Rewrite("neg-to-mul", lambda x: (-x, x * -1.0)),
+        Rewrite("mul-commute", lambda x, y: (x * y, y * x)),
+        Rewrite("mul-commute-exp", lambda x, y: (torch.exp(x) * y, y * torch.exp(x))),
+    )
+    call, flat = roundtrip.call_of(lambda x: -x + 1, ((X,), {}))
+    encoding = encode(roundtrip.trace(call, flat, roundtrip.fresh_mode()).graph, {})
+    kept = reachable(rules, encoding.rows, encoding.texts.text)
+    assert [rule.name for rule in kept] == ["neg-to-mul", "mul-commute"]
+    found = search(lambda x: -x + 1, rules)[0]
+    assert [rule.admitted > 0 for rule in found.rules] == [True, True, False]
+
+
+def test_slice_climbs_a_deep_program_within_the_limit_of_iterations() -> None:
+    def deep(x: Tensor) -> Tensor:
+        for _ in range(60):
+            x = torch.sin(x)
+        return x[:1]
+
+    assert search(deep, rewrites.DEFAULT)[0].stop is StopReason.SATURATED
