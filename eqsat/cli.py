@@ -6,7 +6,6 @@ import importlib
 import json
 import logging
 import os
-import pkgutil
 import sys
 import zipfile
 from collections.abc import Generator
@@ -18,12 +17,11 @@ from typing import Annotated, cast
 import torch
 import typer
 from rich.console import Console, RenderableType
-from rich.text import Text
 from torch.export import ExportedProgram
 
 import eqsat
 import rewrites
-from eqsat import Limits, Result, Rewrite
+from eqsat import Limits, Result, themes
 from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
@@ -32,6 +30,8 @@ from eqsat.replacing import replacing
 from eqsat.rewrite import NAMES, RuleSet
 from eqsat.rulefile import rules_of_file
 from eqsat.table import plain
+from eqsat.verify import command
+from eqsat.verify.workers import chosen_rules
 
 LIMITS = Limits()
 
@@ -135,22 +135,52 @@ def optimize(
 
 @app.command()
 def rules(
+    names: Annotated[list[str] | None, typer.Argument(help="Only these rules.")] = None,
     theme: Annotated[str | None, typer.Option(help="Only the rules of one theme.")] = None,
+    rule_files: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", help="Those of a Python file: code, and it is run. Repeat."),
+    ] = None,
     inductor: Annotated[
         bool, typer.Option("--inductor", help="Inductor's own rules, and what is left out of them.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run both sides of each, and compare.")
+    ] = False,
+    samples: Annotated[int, typer.Option(help="Samples a rule, to verify it.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Of the samples.", min=0)] = 0,
+    seconds: Annotated[float, typer.Option(help="The most for one rule.")] = 300.0,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; by default one a core.", min=1)
+    ] = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--json", help="The verdicts, as JSON.")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """List every rule: its name, what it may change in the numbers, and how it reads."""
+    """List rules: name, what each may change in the numbers, how it reads; or verify them."""
     with _one_line_errors(debug):
         if inductor:
-            _list_inductor()
+            if verify:
+                raise ValueError("--verify runs default rules, or those of --rules, not Inductor's")
+            themes.print_inductor()
             return
-        themes = _themes()
-        if theme is not None and theme not in themes:
-            raise ValueError(f"no theme is named {theme!r}; there are {', '.join(themes)}")
-        for name in themes if theme is None else [theme]:
-            _list(name, themes[name])
+        files, chosen = _announced(rule_files), [*(names or ())]
+        if theme is not None:
+            chosen += [rule.name for rule in themes.of(theme)]
+        if verify:
+            _writable(report_file)
+            shown, sound = command.verify(
+                files, chosen, samples, seed, seconds, workers, report_file
+            )
+            _print(shown)
+            raise typer.Exit(0 if sound else 1)
+        if files or names:
+            themes.print_rules("rules", chosen_rules(files, chosen))
+            return
+        for name, found in themes.by_name().items():
+            if theme in (None, name):
+                themes.print_rules(name, found)
 
 
 @app.command()
@@ -210,36 +240,6 @@ def _print(text: RenderableType) -> None:
         print(plain(text))
 
 
-def _list(theme: str, rules: tuple[Rewrite, ...]) -> None:
-    """Prints the rules of one theme, a rule a line, however long."""
-    console = Console(soft_wrap=True)
-    console.print(Text(f"{theme} ({len(rules)})", "bold cyan"))
-    width = max((len(rule.name) for rule in rules), default=0)
-    for rule in rules:
-        law = str(rule).removeprefix(f"{rule.name}: ")
-        numerics = rule.numerics.name.lower()
-        console.print(Text(f"  {rule.name:{width}}", "bold"), Text(f" {numerics:8}  {law}"), sep="")
-
-
-def _list_inductor() -> None:
-    """Prints Inductor's own rules, and the entries that are no rule here with the reason."""
-    from eqsat.inductor_rules import imported  # it loads Inductor, which nothing else needs
-
-    found = imported()
-    _list("inductor", found.rules)
-    console = Console(soft_wrap=True)
-    console.print(Text(f"the same as another ({len(found.same)})", "bold cyan"))
-    for name, other in found.same.items():
-        console.print(Text(f"  {name}: {other}"))
-    console.print(Text(f"left out ({len(found.left_out)})", "bold cyan"))
-    reasons: dict[tuple[str, str, str], list[str]] = {}
-    for entry in found.left_out:
-        reasons.setdefault((entry.kind, entry.module, entry.why), []).append(entry.name)
-    for (kind, module, why), names in reasons.items():
-        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        console.print(Text(f"  {len(names)} {kind} of {module}: {why}\n    {shown}"))
-
-
 def _load(path: Path, debug: bool) -> ExportedProgram:
     """The program saved at `path`."""
     if not path.is_file():
@@ -257,22 +257,20 @@ def _load(path: Path, debug: bool) -> ExportedProgram:
         logging.disable(logging.NOTSET)
 
 
-def _themes() -> dict[str, tuple[Rewrite, ...]]:
-    """The rules by theme, the themes in alphabetical order."""
-    names = sorted(module.name for module in pkgutil.iter_modules(rewrites.__path__))
-    modules = {name: importlib.import_module(f"rewrites.{name}") for name in names}
-    themes = {name: getattr(module, name.upper(), None) for name, module in modules.items()}
-    return {name: rules for name, rules in themes.items() if isinstance(rules, tuple)}
-
-
 def _chosen(files: list[Path]) -> RuleSet:
     """The default rules and those of the user's files, which are run."""
     known = frozenset(map(id, rewrites.DEFAULT))
     chosen = rewrites.DEFAULT
-    for path in files:
-        print(f"eqsat: running {path}, which is code", file=sys.stderr)
+    for path in _announced(files):
         chosen += [rule for rule in rules_of_file(path) if id(rule) not in known]
     return chosen
+
+
+def _announced(files: list[Path] | None) -> list[Path]:
+    """The files, once the person has been told that they are run."""
+    for path in files or ():
+        print(f"eqsat: running {path}, which is code", file=sys.stderr)
+    return files or []
 
 
 def _writable(path: Path | None) -> None:

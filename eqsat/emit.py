@@ -13,6 +13,12 @@ from eqsat.emitter import Emitter
 from eqsat.functions import FLIPPED, NUMBER_SPELLING, POINTWISE, SPELLING, Function, fill, overload
 
 aten = torch.ops.aten
+SPREADS = {  # how a variance or standard deviation is called, and which of two results it is
+    "var": (aten.var.correction, None),
+    "std": (aten.std.correction, None),
+    "welford_var": (aten.var_mean.correction, 0),
+    "welford_mean": (aten.var_mean.correction, 1),
+}
 VECTOR = 16  # elements in the widest vector of a CPU kernel
 
 
@@ -54,6 +60,11 @@ def _affine(e: Emitter, x: Node, w: Node, b: Node) -> Node:
     if x.meta["val"].ndim == matrix.ndim == 2 and fits:
         return e.call(aten.addmm.default, b, x, w)
     return e.call(aten.add.Tensor, _matmul(e, x, w), b)
+
+
+def _scaled_affine(e: Emitter, x: Node, w: Node, b: Node, beta: Any, alpha: Any) -> Node:
+    target = aten.addmm.default if x.meta["val"].ndim == 2 else aten.baddbmm.default
+    return e.call(target, b, x, w, beta=beta, alpha=alpha)
 
 
 def _convolution(e: Emitter, x: Node, w: Node, *rest: Any) -> Node:
@@ -140,6 +151,16 @@ def _where(e: Emitter, operands: Sequence[Any]) -> Node:
 
 def _reduction(e: Emitter, x: Node, function: Function, dims: Any, keepdim: bool) -> Node:
     spelled = {"sum": aten.sum.dim_IntList, "mean": aten.mean.dim}
+    if function.name in SPREADS:
+        target, item = SPREADS[function.name]
+        correction = function.parameters[0]
+        result = e.call(target, x, list(dims), correction=correction, keepdim=keepdim)
+        return result if item is None else e.call(operator.getitem, result, item)
+    if function.name in ("max", "min"):
+        target = getattr(aten, function.name).dim
+        return e.call(operator.getitem, e.call(target, x, dims[0], keepdim), 0)
+    if function.name == "vector_norm":
+        return e.call(aten.linalg_vector_norm.default, x, 2, list(dims), keepdim)
     target = spelled.get(function.name) or getattr(aten, function.name).default
     if function.parameters:
         return e.call(target, x, list(dims), keepdim, dtype=function.parameters[0])
@@ -174,6 +195,11 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, device: Any
     return e.call(aten.arange.start_step, start, end, step, dtype=dtype, device=device)
 
 
+def _index(e: Emitter, x: Node, *rest: Any) -> Node:
+    *picks, dim = rest
+    return e.call(aten.index.Tensor, x, [*(None,) * (x.meta["val"].ndim + dim), *picks])
+
+
 EMITTERS: dict[str, Callable[..., Node]] = {
     "unary": _pointwise,
     "binary": _pointwise,
@@ -190,6 +216,8 @@ EMITTERS: dict[str, Callable[..., Node]] = {
     "arange": _arange,
     "matmul": _matmul,
     "affine": _affine,
+    "scaled_affine": _scaled_affine,
+    "einsum": lambda e, *a: e.call(aten.einsum.default, a[-1], list(a[:-1])),
     "convolution": _convolution,
     "attention": _attention,
     "softmax": lambda e, x, dim: e.call(aten.softmax.int, x, dim),
@@ -204,4 +232,11 @@ EMITTERS: dict[str, Callable[..., Node]] = {
     ),
     "upsample_nearest2d": lambda e, x, *a: e.call(aten.upsample_nearest2d.vec, x, *a),
     "upsample_bilinear2d": lambda e, x, *a: e.call(aten.upsample_bilinear2d.vec, x, *a),
+    "max_pool2d": lambda e, x, *a: e.call(aten.max_pool2d.default, x, *a),
+    # What picks, pads and shifts.
+    "index": _index,
+    "scatter": lambda e, x, i, dim, value: e.call(aten.scatter.value, x, dim, i, value),
+    "pad": lambda e, x, padding, v: e.call(aten.constant_pad_nd.default, x, list(padding), v),
+    "roll": lambda e, x, shifts, dims: e.call(aten.roll.default, x, list(shifts), list(dims)),
+    "cumsum": lambda e, x, dim: e.call(aten.cumsum.default, x, dim),
 }

@@ -12,15 +12,17 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
 from eqsat.alias import Output, trace_outputs
+from eqsat.interval import Interval, interval_of, of_tensor
 from eqsat.effect import effect
 from eqsat.infer import Oracle
+from eqsat.known import evaluated, is_number
 from eqsat.meta import EFFECT, INVALID, Symbolic, Texts, meta_of
 from eqsat.snapshot import NUMBER, Row, Symbol
 from eqsat.spelling import spell, spell_item
-from eqsat.term import Term, val
+from eqsat.term import Call, Term, val
 
 LEAF = Symbol("leaf", 0, 1)
-SMALL = 1 << 20  # constants up to this many elements are read to know whether they are finite
+READ = 1 << 22  # elements of a parameter or buffer that is read
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Encoding:
     reads: Mapping[int, tuple[int, ...]]  # leaf handle -> handles of what it reads
     origins: Mapping[int, Node]
     constant: tuple[int, ...]
-    finite: tuple[int, ...]
+    intervals: Mapping[int, Interval]
+    numbers: Mapping[int, tuple[str, ...]]  # handles of constants that one fill equals: how
     opaque: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -81,7 +84,9 @@ class _Encoder:
         self.effects: list[Node] = []
         self.origins: dict[int, Node] = {}
         self.constant: list[int] = []
-        self.finite: list[int] = []
+        self.intervals: dict[int, Interval] = {}
+        self.numbers: dict[int, tuple[str, ...]] = {}
+        self.values: dict[Node, torch.Tensor] = {}
         self.opaque: dict[str, str] = {}
         self.outputs: tuple[Output, ...] = ()
 
@@ -119,6 +124,19 @@ class _Encoder:
         handle = self._checked(node, term)
         self.handles[node] = handle
         self.origins.setdefault(handle, node)
+        if (value := evaluated(node, self.values)) is not None:
+            self._know(node, value)
+
+    def _know(self, node: Node, value: torch.Tensor) -> None:
+        """Note the value of a constant, and what follows of its handle."""
+        self.values[node] = value
+        handle = self.handles[node]
+        if handle not in self.intervals and (node.op == "call_function" or value.numel() <= READ):
+            found = of_tensor(value)
+            self.intervals.update({} if found is None else {handle: found})
+        if is_number(value):
+            parts = ((), value.item(), value.dtype, value.device)
+            self.numbers[handle] = tuple(self.texts.text(part) for part in parts)
 
     def _checked(self, node: Node, term: Any) -> int:
         """The handle of a node's term, or of an opaque e-node where its meta would differ."""
@@ -167,9 +185,19 @@ class _Encoder:
         handle = self.known[key] = len(self.rows)
         self.rows.append(Row(handle, symbol, children, attributes))
         self.metas[handle] = meta
-        if _integral(self.texts, meta):
-            self.finite.append(handle)
+        self._enclose(handle)
         return handle
+
+    def _enclose(self, handle: int) -> None:
+        """Note the interval of a new row, if it has some."""
+        row, meta = self.rows[handle], self.metas[handle]
+        if meta in (INVALID, EFFECT):
+            return
+        operands = [self.intervals.get(child) for child in row.children]
+        attributes = [self.texts.value(text) for text in row.attributes if row.symbol != LEAF]
+        found = interval_of(row.symbol.operator, operands, attributes, self.texts.meta(meta))
+        if found is not None:
+            self.intervals[handle] = found
 
     def _leaf(self, node: Node) -> None:
         meta = meta_of(node.meta.get("val"))
@@ -181,9 +209,7 @@ class _Encoder:
         value = self.constants.get(node.name)
         if value is not None:
             self.constant.append(handle)
-            small = value.numel() <= SMALL and value.is_floating_point()
-            if small and bool(torch.isfinite(value.detach()).all()):
-                self.finite.append(handle)
+            self._know(node, value.detach())
 
     def _opaque(self, node: Node) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
         """A pure operator that is not in the table, as a constructor made from its schema."""
@@ -238,7 +264,8 @@ class _Encoder:
             reads=reads,
             origins=self.origins,
             constant=tuple(self.constant),
-            finite=tuple(self.finite),
+            intervals=self.intervals,
+            numbers=self.numbers,
             opaque=self.opaque,
         )
 
@@ -259,14 +286,14 @@ def _asserts_metadata(node: Node) -> bool:
     """Whether a call asserts a dtype or device that the metas already show to hold."""
     if str(node.target) != "aten._assert_tensor_metadata.default":
         return False
-    value = val(node.args[0])
-    dtype, device = node.kwargs.get("dtype"), node.kwargs.get("device")
-    layout = node.kwargs.get("layout")
+    call = Call(node)
+    value, dtype, device = val(call.x), call["dtype"], call["device"]
     return (
-        len(node.args) == 1
+        call["size"] is None
+        and call["stride"] is None
         and dtype in (None, value.dtype)
         and (device is None or torch.device(str(device)) == value.device)
-        and layout in (None, value.layout)
+        and call["layout"] in (None, value.layout)
     )
 
 
@@ -281,10 +308,3 @@ def _plain(value: Any) -> Any:
 
 def _holds_node(value: Any) -> bool:
     return isinstance(value, tuple) and any(isinstance(v, Node) for v in value)
-
-
-def _integral(texts: Texts, meta: str) -> bool:
-    if meta in (INVALID, EFFECT):
-        return False
-    dtype = getattr(texts.value(meta), "dtype", None)
-    return isinstance(dtype, torch.dtype) and not dtype.is_floating_point and not dtype.is_complex

@@ -29,6 +29,7 @@ PROGRAM = (
     "(function meta (T) String :merge old)",
     "(function rank (T) i64 :merge (min old new))",
     "(relation constant (T))",
+    "(function interval (T) String :merge old)",
     "(relation finite (T))",
     "(relation given (T))",
     "(relation varying (T))",
@@ -41,7 +42,7 @@ PROGRAM = (
     "(relation mergeable (T String i64 T))",
     "(relation given_meta (i64 String))",
     "(relation given_constant (i64))",
-    "(relation given_finite (i64))",
+    "(relation given_interval (i64 String))",
     "(relation given_unbiased (i64))",
     "(relation unbiased (T))",
     "(ruleset insertion)",
@@ -56,7 +57,8 @@ PROGRAM = (
     ),
     "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
     "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
-    "(rule ((given_finite i)) ((finite (Node i))) :ruleset insertion)",
+    "(rule ((given_interval i b)) ((set (interval (Node i)) b)) :ruleset insertion)",
+    "(rule ((= b (interval e))) ((finite e)) :ruleset analysis)",
     "(rule ((given_unbiased i)) ((unbiased (Node i))) :ruleset insertion)",
     (
         "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
@@ -218,12 +220,12 @@ class Engine:
         self,
         rows: Sequence[Row],
         metas: Mapping[int, str],
-        facts: Mapping[str, Iterable[int]],
+        facts: Mapping[str, Iterable[int | str]],
     ) -> None:
         """Insert e-nodes by handle, with the known metas (of every handle).
 
-        `facts` are the handles that are known to be "constant", "finite", "varying" or "unbiased":
-        what follows for others the engine finds.
+        `facts` are the handles that are known to be "constant", "varying" or "unbiased", and lines of
+        handle and "interval": what follows for others the engine finds.
         """
         tables: dict[str, list[str]] = {}
         for row in rows:

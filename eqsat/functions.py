@@ -125,6 +125,10 @@ def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, dims, keepdim: function(x, dim=dims, keepdim=keepdim)
 
 
+def _welford(x: Any, dims: Any, keepdim: bool, correction: Any) -> Any:
+    return torch.var_mean(x, dims, correction=correction, keepdim=keepdim)
+
+
 # Reductions over several dims: (x, dims, keepdim, *extra) -> tensor.
 REDUCTION: dict[str, Callable[..., Any]] = {
     "sum": lambda x, dims, keepdim, dtype=None: torch.sum(x, dims, keepdim=keepdim, dtype=dtype),
@@ -132,6 +136,14 @@ REDUCTION: dict[str, Callable[..., Any]] = {
     "amax": _reduce(torch.amax),
     "amin": _reduce(torch.amin),
     "logsumexp": _reduce(torch.logsumexp),
+    "vector_norm": _reduce(torch.linalg.vector_norm),
+    "max": lambda x, dims, keepdim: torch.max(x, dims[0], keepdim=keepdim).values,
+    "min": lambda x, dims, keepdim: torch.min(x, dims[0], keepdim=keepdim).values,
+    # With a correction; by the algorithm of Welford, whose mean is rounded differently.
+    "var": lambda x, dims, keepdim, c: torch.var(x, dims, correction=c, keepdim=keepdim),
+    "std": lambda x, dims, keepdim, c: torch.std(x, dims, correction=c, keepdim=keepdim),
+    "welford_var": lambda x, dims, keepdim, c: _welford(x, dims, keepdim, c)[0],
+    "welford_mean": lambda x, dims, keepdim, c: _welford(x, dims, keepdim, c)[1],
 }
 
 

@@ -17,6 +17,7 @@ from eqsat.operators import OPERATORS, Operator
 from eqsat.snapshot import NUMBER, Symbol
 
 NORMS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm")
+PRODUCTS = ("matmul", "affine", "scaled_affine", "einsum", "convolution")
 # The meta device takes integers that no kernel takes.
 FLOATING = frozenset({*NORMS, "avg_pool2d", "adaptive_avg_pool2d", "upsample_bilinear2d"})
 
@@ -149,7 +150,7 @@ def _canonical(name: str, metas: Sequence[Any], attributes: Sequence[Any]) -> bo
             and all(-metas[0].ndim <= d < 0 for d in dims)
             and list(dims) == sorted(set(dims))
         )
-    if name in ("matmul", "affine", "convolution"):  # the meta device multiplies what no other does
+    if name in PRODUCTS:  # the meta device multiplies what no other does
         return len({m.dtype for m in metas}) == 1
     if name == "attention":
         return {m.dtype for m in metas[3:]} <= {metas[0].dtype, torch.bool} and (

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name it has everywhere
 
+from eqsat import moving
 from eqsat.expression import Attr, Expr, Var, attribute_of, tensor
 from eqsat.functions import Function
 from eqsat.kind import Kind
@@ -67,6 +68,8 @@ def _convolution(x: Any, weight: Any, *rest: Any) -> torch.Tensor:
 
 def _attention(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
     mask, (causal, scale, gqa) = (rest[0], rest[1:]) if len(rest) == 4 else (None, rest)
+    if mask is not None and mask.ndim == 1:  # kernels take no vector
+        mask = mask[None]
     return F.scaled_dot_product_attention(
         q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa
     )
@@ -110,6 +113,15 @@ def _filled(size: Any, _value: Any, dtype: Any, device: Any) -> Meta:
     return Meta(tuple(size), dtype, str(device))
 
 
+def _scaled_affine(x: Any, w: Any, b: Any, beta: Any, alpha: Any) -> torch.Tensor:
+    function = torch.addmm if x.ndim == 2 else torch.baddbmm
+    return function(b, x, w, beta=beta, alpha=alpha)
+
+
+def _einsum(*arguments: Any) -> torch.Tensor:
+    return aten.einsum.default(arguments[-1], arguments[:-1])
+
+
 def _getitem(x: Any, index: int) -> Any:
     return x[index]
 
@@ -120,6 +132,7 @@ def _table(*operators: Operator) -> dict[str, Operator]:
 
 _CONV = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 _POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+_MAX_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 OPERATORS = _table(
     # The three families of pointwise functions, and the reductions.
@@ -154,6 +167,10 @@ OPERATORS = _table(
     # Contractions.
     Operator("matmul", Kind.MATMUL, (2, 2), (), torch.matmul),
     Operator("affine", Kind.MATMUL, (3, 3), (), lambda x, w, b: torch.matmul(x, w) + b),
+    # b * beta + x @ w * alpha, of matrices or batches of them; with beta 0, b is not read.
+    Operator("scaled_affine", Kind.MATMUL, (3, 3), ("beta", "alpha"), _scaled_affine),
+    # Of an equation in which each label has one size and occurs once an operand: "ab,bc->ac".
+    Operator("einsum", Kind.MATMUL, (1, 4096), ("equation",), _einsum),
     Operator("convolution", Kind.CONVOLUTION, (2, 3), _CONV, _convolution),
     Operator("attention", Kind.ATTENTION, (3, 4), ("causal", "scale", "gqa"), _attention),
     # Norms and softmax, kept whole.
@@ -192,6 +209,13 @@ OPERATORS = _table(
         ("size", "align_corners", "scales"),
         aten.upsample_bilinear2d.vec,
     ),
+    Operator("max_pool2d", Kind.REDUCTION, (1, 1), _MAX_POOL, aten.max_pool2d.default),
+    # What picks, pads, shifts and fills elements: an index of one dim, or of two in a row.
+    Operator("index", Kind.GATHER, (2, 3), ("dim",), moving.index),
+    Operator("scatter", Kind.POINTWISE, (2, 2), ("dim", "value"), moving.scatter),
+    Operator("pad", Kind.POINTWISE, (1, 1), ("padding", "value"), moving.pad),
+    Operator("roll", Kind.POINTWISE, (1, 1), ("shifts", "dims"), moving.roll),
+    Operator("cumsum", Kind.REDUCTION, (1, 1), ("dim",), moving.cumsum),
 )
 
 reshape = OPERATORS["reshape"]
@@ -204,6 +228,8 @@ full = OPERATORS["full"]
 arange = OPERATORS["arange"]
 matmul = OPERATORS["matmul"]
 affine = OPERATORS["affine"]
+scaled_affine = OPERATORS["scaled_affine"]
+einsum = OPERATORS["einsum"]
 convolution = OPERATORS["convolution"]
 attention = OPERATORS["attention"]
 softmax = OPERATORS["softmax"]
@@ -216,6 +242,12 @@ avg_pool2d = OPERATORS["avg_pool2d"]
 adaptive_avg_pool2d = OPERATORS["adaptive_avg_pool2d"]
 upsample_nearest2d = OPERATORS["upsample_nearest2d"]
 upsample_bilinear2d = OPERATORS["upsample_bilinear2d"]
+max_pool2d = OPERATORS["max_pool2d"]
+index = OPERATORS["index"]
+scatter = OPERATORS["scatter"]
+pad = OPERATORS["pad"]
+roll = OPERATORS["roll"]
+cumsum = OPERATORS["cumsum"]
 
 
 def reduction(function: Any, x: Any, dims: Any, keepdim: Any) -> Any:

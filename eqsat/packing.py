@@ -126,7 +126,7 @@ class _Search:
     def packed(self, enode: int) -> frozenset[int]:
         """The operands of a matmul or an attention that none of their ways lets be passed on."""
         kind, children = self.kind(enode), self.snapshot.children[enode]
-        if kind not in (Kind.MATMUL, Kind.ATTENTION):
+        if self.snapshot.symbols[enode].operator not in ("matmul", "affine", "attention"):
             return frozenset()
         flat = kind is Kind.MATMUL and len(sizes_or_none(self.meta(children[1]))) < 3
         fits = _rows_fit if flat else _batch_fits if kind is Kind.MATMUL else _last_fits

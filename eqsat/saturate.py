@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from eqsat.interval import Interval, bounded, interval_of, read
 from eqsat.encode import LEAF, Encoding
-from eqsat.engine import Engine, RunStats
-from eqsat.functions import Function
-from eqsat.kind import Kind
-from eqsat.meta import Meta
-from eqsat.operators import OPERATORS
+from eqsat.engine import Engine, RunStats, quote
+from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
 from eqsat.rewrite import Rewrite, require_unique
 from eqsat.siblings import sibling_rules, unbiased
-from eqsat.snapshot import NUMBER, Snapshot, Symbol
+from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
 
+UNBOUNDED = "unbounded"
+FULL = Symbol("full", 0, 4)
 QUIET = 5  # iterations without growth that show saturation: more than MERGE_EVERY
 
 
@@ -112,66 +112,62 @@ def saturate(
 
 def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     texts = encoding.texts
-    useful = set(map(id, reachable(rules, encoding.rows, texts.text)))
+    fills = [Row(handle, FULL, (), number) for handle, number in encoding.numbers.items()]
+    useful = set(map(id, reachable(rules, (*encoding.rows, *fills), texts.text)))
     made = (s for rule in rules if id(rule) in useful for s in symbols_of(rule))
-    needed = dict.fromkeys((*encoding.symbols, NUMBER, *made))
+    needed = dict.fromkeys((*encoding.symbols, NUMBER, FULL, *made))
     symbolic = any("<" in text for text in encoding.metas.values())
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
-    engine.command(*_finite_rules(list(needed), engine, texts.value))
+    engine.command(*_interval_rules(list(needed), engine, texts))
     engine.command(*sibling_rules(needed, engine, texts.value))
     constant = set(encoding.constant)
     leaves = (row.handle for row in encoding.rows if row.symbol == LEAF)
     facts = {
         "constant": encoding.constant,
-        "finite": encoding.finite,
+        "interval": [f"{handle}\t{texts.text(b)}" for handle, b in encoding.intervals.items()],
         "varying": [handle for handle in leaves if handle not in constant],
         "unbiased": unbiased(encoding.rows, constant),
     }
     engine.insert(encoding.rows, encoding.metas, facts)
+    for row in fills:
+        fill = f"({FULL.name} {' '.join(map(quote, row.attributes))})"
+        engine.command(f"(union (Node {row.handle}) {fill})")
     for index, rule in enumerate(rules):
         if id(rule) in useful:
             engine.command(translate(rule, index, engine, encoding.oracle))
 
 
-def _finite_rules(
-    symbols: Sequence[Symbol], engine: Engine, value: Callable[[str], Any]
-) -> Iterator[str]:
-    """The rules that spread the fact that a value holds neither NaN nor infinity."""
-
-    def finite_number(text: str) -> bool:
-        number = value(text)
-        return isinstance(number, (bool, int, float)) and abs(number) < float("inf")
-
-    def widening(function: str, meta: str) -> bool:
-        cast, source = value(function), value(meta)
-        if not isinstance(cast, Function) or not isinstance(source, Meta):
-            return False
-        if cast.name in ("neg", "abs", "relu"):
-            return True
-        return cast.name == "to" and cast.parameters[0].itemsize >= max(source.dtype.itemsize, 4)
-
-    engine.callback("finite number", finite_number, False)
-    engine.callback("finite function", widening, False)
+def _interval_rules(symbols: Sequence[Symbol], engine: Engine, texts: Texts) -> Iterator[str]:
+    """The rules that find the intervals of the e-nodes that other rules make."""
     for symbol in symbols:
+        if not bounded(symbol.operator):
+            continue
+        reads = read(symbol.operator, symbol.children)
         xs = [f"x{i}" for i in range(symbol.children)]
         attrs = [f"a{i}" for i in range(symbol.attributes)]
-        head = f"(= e ({' '.join([symbol.name, *xs, *attrs])}))"
-        kind = OPERATORS[symbol.operator].kind if symbol.operator in OPERATORS else None
-        conditions: str | None = None
-        if symbol == NUMBER:
-            conditions = f"(= true {engine.call('finite number', ['a0'], 'bool')})"
-        elif symbol.operator == "full":
-            conditions = f"(= true {engine.call('finite number', ['a1'], 'bool')})"
-        elif kind in (Kind.VIEW, Kind.CAT, Kind.GATHER) and xs:
-            conditions = " ".join(f"(finite {x})" for x in xs)
-        elif symbol.operator == "ternary":
-            conditions = '(finite x1) (finite x2) (= a0 "where")'
-        elif symbol.operator == "unary":
-            call = engine.call("finite function", ["a0", "m"], "bool")
-            conditions = f"(finite x0) (= m (meta x0)) (= true {call})"
-        if conditions is not None:
-            yield f"(rule ({head} {conditions}) ((finite e)) :ruleset analysis)"
+        key = f"interval {symbol.name}"
+        engine.callback(key, _asked(symbol, reads, texts), UNBOUNDED)
+        call = engine.call(key, ["m", *(f"b{i}" for i in reads), *attrs])
+        known = " ".join(f"(= b{i} (interval x{i}))" for i in reads)
+        yield (
+            f"(rule ((= e ({' '.join([symbol.name, *xs, *attrs])})) {known} (= m (meta e))"
+            f" (= b {call}) (!= b {quote(UNBOUNDED)})) ((set (interval e) b)) :ruleset analysis)"
+        )
+
+
+def _asked(symbol: Symbol, reads: tuple[int, ...], texts: Texts) -> Callable[..., str]:
+    def answer(meta: str, *rest: str) -> str:
+        if meta == INVALID:
+            return UNBOUNDED
+        operands: list[Interval | None] = [None] * symbol.children
+        for i, text in zip(reads, rest, strict=False):
+            operands[i] = texts.value(text)
+        attributes = [texts.value(text) for text in rest[len(reads) :]]
+        found = interval_of(symbol.operator, operands, attributes, texts.meta(meta))
+        return UNBOUNDED if found is None else texts.text(found)
+
+    return answer
 
 
 def _counts(rules: Sequence[Rewrite], snapshot: Snapshot, stats: RunStats) -> tuple[RuleCount, ...]:

@@ -47,4 +47,4 @@ def additive(f: Function) -> bool:
 def widened(f: Function, g: Function, x: Any) -> bool:
     """Whether the cast `g` widens the floating-point `x`, and the cast `f` brings it back."""
     back = f.name == g.name == "to" and x.dtype.is_floating_point and f.parameters == (x.dtype,)
-    return back and g.parameters[0].itemsize > x.dtype.itemsize
+    return back and g.parameters[0].is_floating_point and g.parameters[0].itemsize > x.dtype.itemsize

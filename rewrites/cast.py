@@ -1,4 +1,4 @@
-"""Casts: the ones that lose nothing vanish."""
+"""Casts: the ones that lose nothing vanish, or move towards the result."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from eqsat.functions import Function
-from eqsat.operators import full
-from eqsat.rewrite import Rewrite, attribute
+from eqsat.functions import COMPARISONS, Function
+from eqsat.operators import AMAX, AMIN, embedding, full, reduction
+from eqsat.rewrite import ROUNDING, Rewrite, attribute
 
+SELECTING = frozenset(("neg", "abs", "relu", "floor", "ceil", "round", "trunc", "sign"))
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -60,7 +61,25 @@ def converted(value: Any, source: torch.dtype, f: Function) -> Any:
     return f(torch.tensor(value, dtype=source)).item()
 
 
+def widens(g: Function, x: Any) -> bool:
+    """Whether a cast of floating-point numbers loses nothing."""
+    return is_cast(g) and x.dtype.is_floating_point and target(g).is_floating_point and lossless(x.dtype, target(g))
+
+
+def both_widen(g: Function, x: Any, y: Any) -> bool:
+    """Whether a cast of two operands of one floating-point dtype loses nothing."""
+    return x.dtype == y.dtype and widens(g, x)
+
+
 CAST = (
+    # What only selects, or compares, does so before its operands are widened.
+    Rewrite("cast-late-unary",   lambda f, g, x:       (f(g(x)), g(f(x))),                                            when=lambda f, g, x: f.name in SELECTING and widens(g, x)),
+    Rewrite("cast-late-max",     lambda f, g, x, y:    (f(g(x), g(y)), g(f(x, y))),                                   when=lambda f, g, x, y: f.name in ("maximum", "minimum") and both_widen(g, x, y), numerics=ROUNDING),
+    Rewrite("cast-late-where",   lambda g, c, x, y:    (torch.where(c, g(x), g(y)), g(torch.where(c, x, y))),         when=both_widen),
+    Rewrite("cast-late-extreme", lambda f, g, x, d, h: (reduction(f, g(x), d, h), g(reduction(f, x, d, h))),          when=lambda f, g, x: f in (AMAX, AMIN) and widens(g, x), numerics=ROUNDING),
+    Rewrite("cast-late-lookup",  lambda g, x, i:       (embedding(g(x), i), g(embedding(x, i))),                      when=widens),
+    Rewrite("cast-unseen",       lambda f, g, x:       (f(g(x)), f(x)),                                               when=lambda f, g, x: f.name in ("isnan", "isinf") and widens(g, x)),
+    Rewrite("cast-compared",     lambda f, g, x, y:    (f(g(x), g(y)), f(x, y)),                                      when=lambda f, g, x, y: f.name in COMPARISONS and both_widen(g, x, y)),
     Rewrite("cast-identity", lambda f, x:          (f(x), x),                                                        when=lambda f, x: is_cast(f) and target(f) == x.dtype),
     Rewrite("cast-compose",  lambda f, g, x:       (g(f(x)), g(x)),                                                  when=lambda f, g, x: is_cast(f) and is_cast(g) and skipped(x.dtype, target(f), target(g))),
     Rewrite("cast-full",     lambda f, z, v, t, c: (f(full(z, v, t, c)), full(z, converted(v, t, f), target(f), c)), when=lambda f, t: is_cast(f) and lossless(t, target(f))),

@@ -121,7 +121,10 @@ def _pointwise(n: int) -> tuple[Rewrite, ...]:
     )
 
 
+EXCHANGE = Rewrite("cat-exchange", lambda a, b, x, y, d, e: (cat(cat(a, b, d), cat(x, y, d), e), cat(cat(a, x, e), cat(b, y, e), d)), when=lambda d, e: d != e)
+
 CAT = (
+    EXCHANGE,
     *(_slice(n, i, j) for n in PARTS for i in range(n) for j in range(i, n)),
     *(_slice_apart(n) for n in PARTS),
     *(_tiles(n) for n in PARTS),

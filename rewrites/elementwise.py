@@ -12,6 +12,7 @@ from eqsat.functions import Function
 from eqsat.meta import Meta, Scalar
 from eqsat.operators import full
 from eqsat.rewrite import ROUNDING, Rewrite, attribute, constant
+from rewrites.attributes import additive
 
 IDEMPOTENT = frozenset(("abs", "relu", "floor", "ceil", "round", "trunc", "sign"))
 
@@ -88,6 +89,12 @@ def same_sign(x: Any, a: Any, b: Any) -> bool:
     return real(x) and number(a) and number(b) and a.value * b.value >= 0
 
 
+def factors(f: Function, x: Any, y: Any, a: Any) -> bool:
+    """Whether a number or tensor `a` can be taken out of a sum or difference of products in one dtype."""
+    of_one = real(x) and real(y) and x.dtype == y.dtype and additive(f)
+    return of_one and (scale(x, a) or (real(a) and a.dtype == x.dtype))
+
+
 @attribute
 def uniform(value: Any, dtype: torch.dtype) -> Any:
     """A number that a tensor holds, as its dtype rounds it."""
@@ -100,8 +107,8 @@ ELEMENTWISE = (
     # Identities. x + 0.0 is not x where x is -0.0.
     Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),
     Rewrite("sub-zero",            lambda x, a:             (x - a, x),                                                when=lambda a: is_value(a, 0)),
-    Rewrite("mul-one",             lambda x, a:             (x * a, x),                                                when=lambda a: is_value(a, 1)),
-    Rewrite("div-one",             lambda x, a:             (x / a, x),                                                when=lambda a: is_value(a, 1)),
+    Rewrite("mul-one",             lambda x, a:             (x * a, x),                                                when=lambda x, a: is_value(a, 1) and not is_complex(x)),
+    Rewrite("div-one",             lambda x, a:             (x / a, x),                                                when=lambda x, a: is_value(a, 1) and not is_complex(x)),
     Rewrite("pow-one",             lambda x, a:             (x ** a, x),                                               when=lambda a: is_value(a, 1)),
     Rewrite("neg-neg",             lambda x:                (torch.neg(-x), x)),
     Rewrite("not-not",             lambda x:                (torch.logical_not(torch.logical_not(x)), x)),
@@ -120,7 +127,7 @@ ELEMENTWISE = (
     Rewrite("mul-numbers",         lambda x, a, b:          ((x * a) * b, x * (a.value * b.value)),                    when=scales, numerics=ROUNDING),
     Rewrite("mul-constants",       lambda x, a, b:          ((x * a) * b, x * (a * b)),                                when=of_one_dtype, facts=(constant("a", "b"),), numerics=ROUNDING),
     Rewrite("mul-number-out",      lambda x, y, a:          ((x * a) * y, (x * y) * a),                                when=lambda x, y, a: real(x) and real(y) and x.dtype == y.dtype and scale(x, a), numerics=ROUNDING),
-    Rewrite("mul-distribute",      lambda x, y, a:          (x * a + y * a, (x + y) * a),                              when=lambda x, y, a: real(x) and real(y) and x.dtype == y.dtype and scale(x, a), numerics=ROUNDING),
+    Rewrite("mul-distribute",      lambda f, x, y, a:       (f(x * a, y * a), f(x, y) * a),                            when=factors, numerics=ROUNDING),
     Rewrite("div-power-of-two",    lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and power_of_two(a) and holds(x, a.value, 1.0 / a.value)),
     Rewrite("div-number",          lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and number(a) and a.value != 0 and not power_of_two(a) and holds(x, a.value, 1.0 / a.value), numerics=ROUNDING),
     # Powers and roots.

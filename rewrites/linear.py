@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from eqsat.operators import affine, matmul, reshape
-from eqsat.rewrite import ROUNDING, Rewrite, constant, given
+from eqsat.operators import affine, cat, matmul, reshape
+from eqsat.rewrite import ROUNDING, Rewrite, constant, distinct, given
 from rewrites.attributes import additive
 
 
@@ -32,6 +32,11 @@ def is_table(x: Any, w: Any, b: Any) -> bool:
     return x.ndim == w.ndim == 2 and tuple(b.shape) == (x.shape[0], w.shape[1])
 
 
+def stacked(x: Any, y: Any, w: Any, d: int) -> bool:
+    """Whether `d` counts rows, or products of one matrix `w`, in a cat of `x @ w` and `y @ w`."""
+    return w.ndim >= 2 and -d <= min(x.ndim, y.ndim) and (d == -2 or (d < -2 and w.ndim < -d))
+
+
 LINEAR = (
     Rewrite("matmul-associate",        lambda a, b, c:       ((a @ b) @ c,                       a @ (b @ c)),                          when=chained, numerics=ROUNDING),
     Rewrite("matmul-associate-left",   lambda a, b, c:       (a @ (b @ c),                       (a @ b) @ c),                          when=chained, numerics=ROUNDING),
@@ -49,9 +54,15 @@ LINEAR = (
     Rewrite("matmul-input-shift",      lambda x, w, c:       ((x + c) @ w,                       affine(x, w, c @ w)),                  when=lambda w, c: c.ndim == 1 and w.ndim == 2, numerics=ROUNDING, facts=(constant("w", "c"),)),
     Rewrite("affine-split",            lambda x, w, b:       (affine(x, w, b),                   matmul(x, w) + b),                     numerics=ROUNDING),
     Rewrite("affine-join",             lambda x, w, b:       (matmul(x, w) + b,                  affine(x, w, b)),                      when=is_bias, numerics=ROUNDING),
-    Rewrite("affine-join-rows",        lambda x, w, b:       (matmul(x, w) + b,              affine(x, w, b)),                   when=is_table, numerics=ROUNDING, facts=(constant("b"),)),
+    Rewrite("affine-join-rows",        lambda x, w, b:       (matmul(x, w) + b,                  affine(x, w, b)),                      when=is_table, numerics=ROUNDING, facts=(constant("b"),)),
     Rewrite("affine-shift",            lambda x, w, b, c:    (affine(x, w, b) + c,               affine(x, w, b + c)),                  when=lambda w, b, c: is_bias(w, b) and is_bias(w, c), numerics=ROUNDING),
     Rewrite("affine-scale",            lambda x, w, b, s:    (affine(x, w, b) * s,               affine(x, w * s, b * s)),              when=lambda w, b, s: is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
     Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),              when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
     Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,           affine(x, a + c, b)),                  when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
+    # Side by side.
+    Rewrite("matmul-add",         lambda x, y, v, w:       (x @ v + y @ w,                     cat(x, y, -1) @ cat(v, w, -2)),               numerics=ROUNDING, facts=(given("v", "w"), constant("v", "w"), distinct("x", "y"))),
+    Rewrite("affine-add",         lambda x, y, v, b, w, c: (affine(x, v, b) + affine(y, w, c), affine(cat(x, y, -1), cat(v, w, -2), b + c)), when=lambda v, b, w, c: is_bias(v, b) and is_bias(w, c), numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w", "c"), distinct("x", "y"))),
+    Rewrite("affine-add-matmul",  lambda x, y, w, b, v:    (affine(x, w, b) + y @ v,           affine(cat(x, y, -1), cat(w, v, -2), b)),     when=is_bias, numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w"), distinct("x", "y"))),
+    Rewrite("cat-matmul-columns", lambda x, v, w:          (cat(x @ v, x @ w, -1),             x @ cat(v, w, -1)),                           when=lambda v, w: v.ndim == w.ndim >= 2, numerics=ROUNDING),
+    Rewrite("cat-matmul-rows",    lambda x, y, w, d:       (cat(x @ w, y @ w, d),              cat(x, y, d) @ w),                            when=stacked, numerics=ROUNDING),
 )

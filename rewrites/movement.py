@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,11 +12,14 @@ from eqsat.meta import Meta
 from eqsat.operators import (
     affine,
     attention,
+    batch_norm,
     convolution,
+    cumsum,
     embedding,
     expand,
-    full,
+    group_norm,
     layer_norm,
+    log_softmax,
     permute,
     reduction,
     reshape,
@@ -63,6 +67,12 @@ def headed(size: Shape, tail: Shape, dims: int = 1) -> Shape:
 
 
 @attribute
+def matrix(shape: Shape) -> Shape:
+    """The shape of the only matrix of a batch."""
+    return shape[len(shape) - 2 :]
+
+
+@attribute
 def cut_twice(dim: int, s: Any, e: Any, k: int, start: Any, end: Any, step: int) -> Cut:
     """The slice `start:end:step` of the slice `s:e:k`, as one slice."""
     last = s + end if k == 1 else min(e, s + end * k)
@@ -99,6 +109,12 @@ def source(shape: Shape, size: Shape, dim: int, start: Any, end: Any, step: int)
         if stride % inner == 0 and n * part == size[dim] and step == 1 and start % part == end % part == 0:
             return e, start // part, end // part, 1
     return None
+
+
+@attribute
+def first(ndim: int) -> int:
+    """The first dim of so many."""
+    return -ndim
 
 
 @attribute
@@ -170,7 +186,7 @@ def _where(c: bool, x: bool, y: bool) -> Rewrite:
     return Rewrite(name, rule, when=lambda p, a, b, d: (spans(p, d), spans(a, d), spans(b, d)) == (c, x, y))
 
 
-def _normed(name: str, operator: Any, parameters: int) -> Rewrite:
+def _normed(name: str, operator: Any, parameters: int, when: Callable[..., bool]) -> Rewrite:
     """A slice of a norm along a dim that it does not normalise."""
     variables = ("x", *(f"w{i}" for i in range(parameters)), "n", "eps", "d", "s", "e", "k")
 
@@ -178,7 +194,7 @@ def _normed(name: str, operator: Any, parameters: int) -> Rewrite:
         w, (n, eps, d, s, e, k) = rest[:parameters], rest[parameters:]
         return slice_(operator(x, *w, n, eps), d, s, e, k), operator(slice_(x, d, s, e, k), *w, n, eps)
 
-    return Rewrite(f"slice-{name}-{parameters}", rule, when=lambda n, d: -d > len(n), numerics=ROUNDING, variables=variables)
+    return Rewrite(f"slice-{name}-{parameters}", rule, when=when, numerics=ROUNDING, variables=variables)
 
 
 MOVEMENT = (
@@ -196,7 +212,6 @@ MOVEMENT = (
     Rewrite("slice-reshape",         lambda x, z, d, s, e, k:         (slice_(reshape(x, z), d, s, e, k), reshape(cut(x, source(x.shape, z, d, s, e, k)), resized(z, d, s, e, k))), when=lambda x, z, d, s, e, k: source(x.shape, z, d, s, e, k) is not None),
     Rewrite("slice-expand",          lambda x, z, d, s, e, k:         (slice_(expand(x, z), d, s, e, k), expand(slice_(x, d, s, e, k), resized(z, d, s, e, k))), when=spans),
     Rewrite("slice-expanded",        lambda x, z, d, s, e, k:         (slice_(expand(x, z), d, s, e, k), expand(x, resized(z, d, s, e, k))),        when=lambda x, d: not spans(x, d)),
-    Rewrite("slice-full",            lambda z, v, t, c, d, s, e, k:   (slice_(full(z, v, t, c), d, s, e, k), full(resized(z, d, s, e, k), v, t, c))),
     # Pointwise functions.
     *POINTWISE,
     *(_where(*which) for which in ((True, False, False), (True, True, False), (True, False, True), (True, True, True))),
@@ -204,8 +219,12 @@ MOVEMENT = (
     Rewrite("slice-embedding",       lambda w, i, d, s, e, k:         (slice_(embedding(w, i), d, s, e, k), embedding(w, slice_(i, d + 1, s, e, k))), when=lambda d: d < -1),
     Rewrite("slice-reduction",       lambda x, f, r, h, d, s, e, k:   (slice_(reduction(f, x, r, h), d, s, e, k), reduction(f, slice_(x, reduced(r, h, x.ndim, d), s, e, k), r, h)), when=lambda x, r, h, d: reduced(r, h, x.ndim, d) is not None, numerics=ROUNDING),
     Rewrite("slice-softmax",         lambda x, n, d, s, e, k:         (slice_(softmax(x, n), d, s, e, k), softmax(slice_(x, d, s, e, k), n)),       when=lambda n, d: n != d, numerics=ROUNDING),
-    *(_normed("layer-norm", layer_norm, k) for k in range(3)),
-    *(_normed("rms-norm", rms_norm, k) for k in range(2)),
+    Rewrite("slice-log-softmax",     lambda x, n, d, s, e, k:         (slice_(log_softmax(x, n), d, s, e, k), log_softmax(slice_(x, d, s, e, k), n)), when=lambda n, d: n != d, numerics=ROUNDING),
+    Rewrite("slice-cumsum",          lambda x, n, d, s, e, k:         (slice_(cumsum(x, n), d, s, e, k), cumsum(slice_(x, d, s, e, k), n)),         when=lambda n, d: n != d),
+    Rewrite("slice-batch-norm",      lambda x, w, b, m, v, u, d, s, e, k: (slice_(batch_norm(x, w, b, m, v, u), d, s, e, k), batch_norm(slice_(x, d, s, e, k), w, b, m, v, u)), when=lambda x, d: d != 1 - x.ndim, numerics=ROUNDING),
+    *(_normed("layer-norm", layer_norm, k, lambda n, d: -d > len(n)) for k in range(3)),
+    *(_normed("rms-norm", rms_norm, k, lambda n, d: -d > len(n)) for k in range(2)),
+    *(_normed("group-norm", group_norm, k, lambda x, d: d == -x.ndim) for k in range(3)),
     # Contractions.
     Rewrite("slice-matmul-left",     lambda a, b, d, s, e, k:         (slice_(a @ b, d, s, e, k), slice_(a, d, s, e, k) @ b),                     when=lambda a, b, d: min(a.ndim, b.ndim) >= 2 and (d == -2 or (d < -2 and spans(a, d) and not spans(b, d))), numerics=ROUNDING),
     # Columns of given weights only: those of weights set side by side by a merge lead back, many times over.
@@ -221,6 +240,8 @@ MOVEMENT = (
     Rewrite("slice-attention-batch-mask-shared", lambda q, k, v, m, c, a, g, d, s, e, t: (slice_(attention(q, k, v, m, c, a, g), d, s, e, t), attention(slice_(q, d, s, e, t), slice_(k, d, s, e, t), slice_(v, d, s, e, t), m, c, a, g)), when=lambda q, k, v, m, g, d: d < -2 and not (g and d == -3) and spans(q, d) and spans(k, d) and spans(v, d) and not spans(m, d), numerics=ROUNDING),
     Rewrite("slice-convolution",     lambda x, w, a, b, c, f, g, h, d, s, e, k: (slice_(convolution(x, w, a, b, c, f, g, h), d, s, e, k), convolution(slice_(x, d, s, e, k), w, a, b, c, f, g, h)), when=lambda x, d: d == -x.ndim, numerics=ROUNDING),
     Rewrite("slice-convolution-bias", lambda x, w, v, a, b, c, f, g, h, d, s, e, k: (slice_(convolution(x, w, v, a, b, c, f, g, h), d, s, e, k), convolution(slice_(x, d, s, e, k), w, v, a, b, c, f, g, h)), when=lambda x, d: d == -x.ndim, numerics=ROUNDING),
+    Rewrite("slice-convolution-channels", lambda x, w, a, b, c, o, d, s, e: (slice_(convolution(x, w, a, b, c, False, o, 1), d, s, e, 1), convolution(x, slice_(w, first(w.ndim), s, e, 1), a, b, c, False, o, 1)), when=lambda x, d, s, e: d == 1 - x.ndim and s < e, numerics=ROUNDING, facts=(ordered("w"),)),
+    Rewrite("slice-convolution-bias-channels", lambda x, w, v, a, b, c, o, d, s, e: (slice_(convolution(x, w, v, a, b, c, False, o, 1), d, s, e, 1), convolution(x, slice_(w, first(w.ndim), s, e, 1), slice_(v, -1, s, e, 1), a, b, c, False, o, 1)), when=lambda x, d, s, e: d == 1 - x.ndim and s < e, numerics=ROUNDING, facts=(ordered("w"),)),
     # Products of reshaped operands: towards the form with more dims.
     Rewrite("split-matmul",          lambda x, w, z:                  (reshape(x @ w, z), reshape(x, headed(z, x.shape)) @ w),                    when=lambda x, w, z: w.ndim == 2 and len(z) > x.ndim >= 2 and z[-1] == w.shape[-1], numerics=ROUNDING),
     Rewrite("merge-matmul",          lambda x, w, z:                  (reshape(x, z) @ w, reshape(x @ w, headed(z, w.shape))),                    when=lambda x, w, z: w.ndim == 2 and 2 <= len(z) < x.ndim and z[-1] == x.shape[-1], numerics=ROUNDING),
@@ -232,6 +253,7 @@ MOVEMENT = (
     Rewrite("merge-softmax",         lambda x, d, z:                  (softmax(reshape(x, z), d), reshape(softmax(x, d), z)),                     when=lambda x, d, z: len(z) < x.ndim and shared_tail(x.shape, z) >= -d, numerics=ROUNDING),
     Rewrite("matmul-expand-left",    lambda a, b, z:                  (expand(a, z) @ b, a @ b),                                                  when=lambda a, b, z: covers_batch(b, a, z), numerics=ROUNDING),
     Rewrite("matmul-expand-right",   lambda a, b, z:                  (a @ expand(b, z), a @ b),                                                  when=covers_batch, numerics=ROUNDING),
+    Rewrite("matmul-batch-of-one",   lambda a, b:                     (a @ b, a @ reshape(b, matrix(b.shape))),                                   when=lambda a, b: a.ndim >= b.ndim > 2 and set(b.shape[:-2]) == {1}, numerics=ROUNDING),
     Rewrite("permute-softmax",       lambda x, d, p:                  (permute(softmax(x, d), p), softmax(permute(x, p), placed(p, d))),          numerics=ROUNDING),
     Rewrite("permute-bmm",           lambda a, b, p:                  (permute(a @ b, p), permute(a, p) @ permute(b, p)),                         when=lambda a, b, p: a.ndim == b.ndim > 2 and fixed(p, 2), numerics=ROUNDING),
 )

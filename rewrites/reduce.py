@@ -8,10 +8,13 @@ from typing import Any
 import torch
 
 from eqsat.functions import Function
-from eqsat.operators import MEAN, SUM, affine, permute, reduction, reshape
+from eqsat.operators import MEAN, SUM, affine, cat, permute, reduction, reshape
 from eqsat.rewrite import ROUNDING, Rewrite, attribute
-from rewrites.attributes import spans
+from rewrites.attributes import additive, spans
 
+# Functions that keep the order of their arguments, and NaN.
+MONOTONE = frozenset(("relu", "hardtanh", "sigmoid", "tanh", "exp", "expm1", "erf", "floor", "ceil", "round", "trunc"))
+FEW = 32  # as in Inductor's decompose_mm
 Dims = tuple[int, ...]
 Shape = tuple[Any, ...]
 
@@ -75,6 +78,23 @@ def count(shape: Shape, dims: Dims) -> Any:
     return math.prod(shape[d] for d in dims)
 
 
+@attribute
+def placed(dims: Dims, keepdim: bool, dim: int) -> int:
+    """The dim of a reduction that dim `dim` of its operand, which is not reduced, becomes."""
+    return dim if keepdim else dim + sum(d > dim for d in dims)
+
+
+def unsqueezed(a: Any, b: Any, y: Shape, z: Shape) -> bool:
+    """Whether reshaping `a` to `y` and `b` to `z` sets the rows of one against the columns of the other."""
+    matrices = a.ndim == b.ndim >= 2 and a.shape[-1] == b.shape[-2]
+    return matrices and tuple(y) == (*a.shape, 1) and tuple(z) == (*b.shape[:-2], 1, *b.shape[-2:])
+
+
+def few(a: Any, w: Any) -> bool:
+    """Whether a product is of one column and of few rows: more of them a kernel for products sums up better."""
+    return min(a.ndim, w.ndim) >= 2 and w.shape[-1] == 1 != w.shape[-2] and w.shape[-2] <= FEW and a.dtype.itemsize >= 4
+
+
 def over_dims(f: Function) -> bool:
     """Whether a reduction over some dims, then over others, is the reduction over all."""
     return f.name in ("sum", "mean", "amax", "amin", "logsumexp")
@@ -100,8 +120,22 @@ REDUCE = (
     Rewrite("sum-mean",                lambda x, r, h, n:       (reduction(SUM, x, r, h) * n, reduction(MEAN, x, r, h)),                                                                                      when=lambda x, r, n: n.ndim == 0 and math.isclose(n.value * count(x.shape, r), 1.0), numerics=ROUNDING),
     Rewrite("reduction-scale",         lambda f, x, a, r, h:    (reduction(f, x * a, r, h), reduction(f, x, r, h) * a),                                                                                       when=lambda f, x, a: linear(f, x) and a.ndim == 0, numerics=ROUNDING),
     Rewrite("reduction-factor",        lambda f, x, y, r:       (reduction(f, x * y, r, True), reduction(f, x, r, True) * y),                                                                                 when=lambda f, x, y, r: linear(f, x) and y.ndim > 0 and fits(y, x) and all(spans(x, d) and not spans(y, d) for d in r), numerics=ROUNDING),
-    Rewrite("reduction-matmul-rows",   lambda f, a, b, h:       (reduction(f, a @ b, (-2,), h), reshape(reduction(f, a, (-2,), True) @ b, shape_after((a @ b).shape, (-2,), h))),                              when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
+    Rewrite("reduction-matmul-rows",   lambda f, a, b, h:       (reduction(f, a @ b, (-2,), h), reshape(reduction(f, a, (-2,), True) @ b, shape_after((a @ b).shape, (-2,), h))),                              when=lambda f, a, b: linear(f, a) and a.ndim >= 2 < b.ndim, numerics=ROUNDING),
     Rewrite("reduction-matmul-columns", lambda f, a, b, h:      (reduction(f, a @ b, (-1,), h), reshape(a @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-1,), h))),                              when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
     Rewrite("reduction-matmul",        lambda f, a, b, h:       (reduction(f, a @ b, (-2, -1), h), reshape(reduction(f, a, (-2,), True) @ reduction(f, b, (-1,), True), shape_after((a @ b).shape, (-2, -1), h))), when=lambda f, a, b: linear(f, a) and min(a.ndim, b.ndim) >= 2, numerics=ROUNDING),
-    Rewrite("mean-affine",             lambda x, w, b, h:       (reduction(MEAN, affine(x, w, b), (-2,), h), reshape(affine(reduction(MEAN, x, (-2,), True), w, b), shape_after((x @ w).shape, (-2,), h))),   when=lambda x, w, b: x.ndim >= 2 == w.ndim and b.ndim <= 1, numerics=ROUNDING),
+    # Sums over other dims than those that are multiplied.
+    Rewrite("reduction-matmul-outer",  lambda f, x, w, r, h:    (reduction(f, x @ w, r, h), reduction(f, x, r, h) @ w),                                                                                         when=lambda f, x, w, r: linear(f, x) and x.ndim >= 2 == w.ndim and -1 not in r, numerics=ROUNDING),
+    Rewrite("mean-affine",             lambda x, w, b, r, h:    (reduction(MEAN, affine(x, w, b), r, h), affine(reduction(MEAN, x, r, h), w, b)),                                                               when=lambda x, w, b, r: x.ndim >= 2 == w.ndim and b.ndim <= 1 and -1 not in r, numerics=ROUNDING),
+    Rewrite("reduction-distribute",    lambda f, g, x, y, r, h: (reduction(f, g(x, y), r, h), g(reduction(f, x, r, h), reduction(f, y, r, h))),                                                                 when=lambda f, g, x, y: linear(f, x) and additive(g) and x.shape == y.shape and x.dtype == y.dtype, numerics=ROUNDING),
+    Rewrite("mean-shift",              lambda g, x, y, r:       (reduction(MEAN, g(x, y), r, True), g(reduction(MEAN, x, r, True), y)),                                                                         when=lambda g, x, y, r: additive(g) and (y.ndim == 0 or y.dtype == x.dtype) and y.ndim <= x.ndim and not any(spans(y, d) for d in r), numerics=ROUNDING),
+    Rewrite("reduction-monotone",      lambda f, g, x, r, h:    (reduction(f, g(x), r, h), g(reduction(f, x, r, h))),                                                                                           when=lambda f, g: f.name in ("amax", "amin") and g.name in MONOTONE, numerics=ROUNDING),
+    Rewrite("reduction-cat",           lambda f, x, y, d, r, h: (reduction(f, cat(x, y, d), r, h), cat(reduction(f, x, r, h), reduction(f, y, r, h), placed(r, h, d))),                                         when=lambda d, r: d not in r, numerics=ROUNDING),
+    Rewrite("sum-cat",                 lambda x, y, d, r, h:    (reduction(SUM, cat(x, y, d), r, h), reduction(SUM, x, r, h) + reduction(SUM, y, r, h)),                                                        when=lambda d, r: d in r, numerics=ROUNDING),
+    # What is reduced over some dims already needs only the others.
+    Rewrite("reduction-partial",       lambda f, x, q, r, h, g: ((reduction(f, x, q, h), reduction(f, x, r, g)), (reduction(f, reduction(f, x, r, True), q, h), reduction(f, x, r, g))),                        when=lambda f, q, r: over_dims(f) and set(r) < set(q), numerics=ROUNDING),
+    # Products of matrices in their parts; one whose sums have one term, or one column of few, is rather a pointwise product.
+    Rewrite("matmul-from-parts",       lambda a, b, y, z:       (reduction(SUM, reshape(a, y) * reshape(b, z), (-2,), False), a @ b),                                                                           when=unsqueezed, numerics=ROUNDING),
+    Rewrite("matmul-from-vector",      lambda x, y:             (reduction(SUM, x * y, (-1,), False), x @ y),                                                                                                   when=lambda x, y: y.ndim == 1 <= x.ndim and x.shape[-1] == y.shape[0], numerics=ROUNDING),
+    Rewrite("matmul-outer",            lambda a, b:             (a @ b, a * b),                                                                                                                                 when=lambda a, b: min(a.ndim, b.ndim) >= 2 and a.shape[-1] == 1, numerics=ROUNDING),
+    Rewrite("matmul-column",           lambda a, w:             (a @ w, reduction(SUM, a * w.mT, (-1,), True)),                                                                                                 when=few, numerics=ROUNDING),
 )

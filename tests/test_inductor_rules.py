@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from samples import Sample, Sampler
-from sides import STYLES, counterexample
 from torch import Tensor, nn
 from torch.nn import functional
 from typer.testing import CliRunner
-from witness import count
 
 import eqsat
 import rewrites
@@ -27,6 +24,11 @@ from eqsat.operators import cast
 from eqsat.pair import Pair, plain
 from eqsat.rewrite import ROUNDING, Rewrite
 from eqsat.settings import ALWAYS
+from eqsat.verify import Counterexample
+from eqsat.verify.filling import STYLES
+from eqsat.verify.samples import Sample, Sampler
+from eqsat.verify.sides import counterexample
+from eqsat.verify.witness import count
 
 SIZES = (2, 3, 5, 7, 17, 19, 23, 29)
 LARGE = (67, 71, 79, 83)  # for sizes from 64 on: some checks ask for that much
@@ -112,7 +114,7 @@ def samples(name: str) -> tuple[Sample, ...]:
 each_part = pytest.mark.parametrize("part", range(PARTS))  # rules are only known when it runs
 
 
-def found_in(sample: Sample, rule: Rewrite) -> str | None:
+def found_in(sample: Sample, rule: Rewrite) -> Counterexample | None:
     """The first counterexample among some fillings of a sample."""
     halves = any(isinstance(v, Meta) and v.dtype == HALF for v in sample.values.values())
     styles = [s for s in STYLES[rule.numerics] if s != "wide" or not halves]  # they overflow it

@@ -54,8 +54,14 @@ def test_rule_files_import_only_the_language_and_each_other() -> None:
         check(path, (*LANGUAGE, *brought, "rewrites"))
 
 
+def test_only_the_command_verifies_rules() -> None:
+    for path in (ROOT / "eqsat").glob("*.py"):
+        verifies = any(name.startswith("eqsat.verify") for name in imports(path))
+        assert verifies == (path.name == "cli.py"), path
+
+
 def test_import_eqsat_leaves_out_what_it_does_not_need() -> None:
-    names = ["transformers", "torch._inductor", "typer", "pytest", "hypothesis"]
+    names = ["transformers", "torch._inductor", "typer", "pytest", "hypothesis", "eqsat.verify"]
     code = f"import sys, eqsat; print([n for n in {names} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Rules: what is refused, how they print, and that the test of the rules finds wrong ones."""
+"""Rules: what is refused, how they print, and when they fire."""
 
 from __future__ import annotations
 
@@ -7,25 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from samples import Sampler
-from sides import STYLES, counterexample, direct, tensors
 from torch import Tensor
-from witness import count, encoded
 
-from eqsat.operators import (
-    AMAX,
-    SUM,
-    cat,
-    convolution,
-    full,
-    layer_norm,
-    permute,
-    reduction,
-    reshape,
-    slice_,
-    softmax,
-    to,
-)
+from eqsat.operators import permute, softmax
 from eqsat.rewrite import (
     EXACT,
     RELAXED,
@@ -38,19 +22,16 @@ from eqsat.rewrite import (
     ordered,
 )
 from eqsat.saturate import Limits, saturate
+from eqsat.verify import judge
+from eqsat.verify.filling import tensors
+from eqsat.verify.samples import Sampler
+from eqsat.verify.sides import direct
+from eqsat.verify.witness import count, encoded
 
 
 @attribute
 def compose(p: tuple[int, ...], q: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(p[i] for i in q)
-
-
-def found(rule: Rewrite) -> str | None:
-    """The first counterexample among a few samples of a rule."""
-    samples = Sampler(rule).take(20, 2000)
-    assert len(samples) >= 10, f"{rule}: {len(samples)} samples"
-    fillings = ((s, style, k) for k, s in enumerate(samples) for style in STYLES[rule.numerics])
-    return next((bad for f in fillings if (bad := counterexample(rule, *f)) is not None), None)
 
 
 # Malformed rules.
@@ -181,7 +162,7 @@ def test_the_kinds_of_variables_show_where_they_stand() -> None:
 def test_variables_may_be_named_apart_from_the_function() -> None:
     rule = Rewrite("r", lambda *v: (v[0] + v[1], v[1] + v[0]), variables=("a", "b"))
     assert str(rule) == "r: add(a, b) => add(b, a)"
-    assert found(rule) is None
+    assert judge(rule, 20).sound
 
 
 def test_a_rule_is_exact_unless_it_says_otherwise() -> None:
@@ -192,7 +173,7 @@ def test_a_rule_is_exact_unless_it_says_otherwise() -> None:
 def test_an_attribute_function_is_called_on_values_and_kept_on_symbols() -> None:
     assert compose((1, 2, 0), (0, 2, 1)) == (1, 0, 2)
     rule = Rewrite("r", lambda x, p, q: (permute(permute(x, p), q), permute(x, compose(p, q))))
-    assert found(rule) is None
+    assert judge(rule, 20).sound
     assert count(rule, Sampler(rule).take(1, 50)[0]).admitted == 1
 
 
@@ -227,132 +208,3 @@ def test_a_fact_that_is_not_known_keeps_a_rule_from_firing(fact: Any) -> None:
     assert count(told, sample).admitted == 1
     _, record = saturate(encoded(bare, sample), [told], Limits(iterations=2))
     assert record.rules[0].admitted == 0
-
-
-# Wrong rules must be caught by the test that the shipped ones pass, right ones must pass it.
-CPU = torch.device("cpu")
-
-
-def filled(x: Any, value: float) -> Any:
-    """A tensor like `x` that holds one value."""
-    return full(x.shape, value, x.dtype, CPU)
-
-
-def real(x: Any) -> bool:
-    """Whether a meta is that of a floating-point tensor."""
-    return x.ndim > 0 and x.dtype.is_floating_point
-
-
-UNSOUND = (
-    Rewrite("zero-product-exact", lambda x: (x * 0, filled(x, 0)), when=real),
-    Rewrite("zero-product", lambda x: (x * 0, filled(x, 0)), when=real, numerics=ROUNDING),
-    Rewrite("self-difference", lambda x: (x - x, filled(x, 0)), when=real, numerics=ROUNDING),
-    Rewrite("self-quotient", lambda x: (x / x, filled(x, 1)), when=real, numerics=ROUNDING),
-    Rewrite("log-exp", lambda x: (torch.log(torch.exp(x)), x)),
-    Rewrite("add-then-subtract", lambda x, a: ((x + a) - a, x)),
-    Rewrite("add-associate-exact", lambda x, a, b: ((x + a) + b, x + (a + b))),
-    Rewrite("add-zero", lambda x: (x + 0.0, x)),
-    Rewrite("negate-zero", lambda x: (0.0 - x, -x)),
-    Rewrite("sub-swapped", lambda x, y: (x - y, y - x), numerics=ROUNDING),
-    Rewrite("div-swapped", lambda x, y: (x / y, y / x), numerics=RELAXED),
-    Rewrite("transpose-dropped", lambda x: (x.mT, x), numerics=RELAXED),
-    Rewrite("product-transpose", lambda a, b: ((a @ b).mT, a.mT @ b.mT), numerics=ROUNDING),
-    Rewrite("product-commute", lambda a, b: (a @ b, b @ a), numerics=ROUNDING),
-    Rewrite("product-distribute", lambda x, a, b: (x @ (a * b), (x @ a) * b), numerics=ROUNDING),
-    Rewrite(
-        "permute-order", lambda x, p, q: (permute(permute(x, p), q), permute(x, compose(q, p)))
-    ),
-    Rewrite("permute-as-reshape", lambda x: (x.mT, reshape(x, x.mT.shape))),
-    Rewrite("softmax-dim", lambda x: (softmax(x, -1), softmax(x, -2)), numerics=ROUNDING),
-    Rewrite("softmax-scale", lambda x: (softmax(x * 2.0, -1), softmax(x, -1)), numerics=RELAXED),
-    Rewrite("relu-of-nan", lambda x: (torch.relu(x), torch.where(torch.gt(x, 0), x, 0.0))),
-    Rewrite("relu-of-sum", lambda x, y: (torch.relu(x + y), torch.relu(x) + torch.relu(y))),
-    Rewrite("maximum-zero", lambda x: (torch.maximum(x, -x), torch.abs(x)), when=real),
-    Rewrite("sqrt-square", lambda x: (torch.sqrt(x * x), x), numerics=ROUNDING),
-    Rewrite("cast-narrow", lambda x: (to(to(x, torch.bfloat16), torch.float32), x)),
-    Rewrite(
-        "sum-dim",
-        lambda x: (reduction(SUM, x, (-1,), False), reduction(SUM, x, (-2,), False)),
-        numerics=ROUNDING,
-    ),
-    Rewrite(
-        "amax-of-product",
-        lambda x: (reduction(AMAX, x * -1, (-1,), False), reduction(AMAX, x, (-1,), False) * -1),
-        numerics=RELAXED,
-    ),
-    Rewrite("slice-shift", lambda x, d, s, e: (slice_(x, d, s, e, 1), slice_(x, d, 0, e - s, 1))),
-    Rewrite("cat-swapped", lambda x, y: (cat([x, y], -1), cat([y, x], -1))),
-    Rewrite("where-swapped", lambda c, x, y: (torch.where(c, x, y), torch.where(c, y, x))),
-    Rewrite("any-function-is-odd", lambda f, x: (f(-x), -f(x)), numerics=RELAXED),
-    Rewrite(
-        "any-function-distributes",
-        lambda f, x, y: (f(x, y) * 2, f(x * 2, y * 2)),
-        numerics=ROUNDING,
-    ),
-    Rewrite("number-product", lambda x, a, b: (x * a + x * b, x * (a * b)), numerics=ROUNDING),
-    Rewrite("second-output", lambda x, y: ((x + y, x - y), (y + x, y - x)), numerics=ROUNDING),
-    Rewrite(
-        "convolution-groups",
-        lambda x, a, b, s, p, d, o, g: (
-            (convolution(x, a, s, p, d, False, o, g), convolution(x, b, s, p, d, False, o, g)),
-            (
-                slice_(convolution(x, cat([a, b], -4), s, p, d, False, o, g), -3, 0, a.shape[0], 1),
-                slice_(
-                    convolution(x, cat([a, b], -4), s, p, d, False, o, g),
-                    -3,
-                    a.shape[0],
-                    a.shape[0] + b.shape[0],
-                    1,
-                ),
-            ),
-        ),
-        numerics=ROUNDING,
-    ),
-    Rewrite(
-        "norm-scale",
-        lambda x, n, e: (layer_norm(x * 3.0, n, e), layer_norm(x, n, e)),
-        numerics=ROUNDING,
-    ),
-)
-SOUND = (
-    Rewrite("zero-product-finite", lambda x: (x * 0, filled(x, 0)), when=real, numerics=RELAXED),
-    Rewrite("neg-neg", lambda x: (torch.neg(torch.neg(x)), x)),
-    Rewrite("add-commute", lambda x, y: (x + y, y + x)),
-    Rewrite("sub-as-add", lambda x, y: (x - y, x + (-y)), when=lambda y: y.dtype is not torch.bool),
-    Rewrite(
-        "product-associate",
-        lambda a, b, c: ((a @ b) @ c, a @ (b @ c)),
-        when=lambda b: b.ndim == 2,
-        numerics=ROUNDING,
-    ),
-    Rewrite(
-        "slice-of-relu",
-        lambda x, d, s, e, k: (
-            slice_(torch.relu(x), d, s, e, k),
-            torch.relu(slice_(x, d, s, e, k)),
-        ),
-    ),
-    Rewrite("cast-widen", lambda x: (to(to(x, torch.float64), torch.float32), x)),
-    Rewrite(
-        "add-numbers",
-        lambda x, a, b: ((x + a) + b, x + (a + b)),
-        when=lambda a, b: a.ndim + b.ndim == 0,
-        numerics=ROUNDING,
-    ),
-    Rewrite(
-        "norm-shift",
-        lambda x, n, e: (layer_norm(x + 3.0, n, e), layer_norm(x, n, e)),
-        numerics=ROUNDING,
-    ),
-    Rewrite("softmax-shift", lambda x, d: (softmax(x + 1.0, d), softmax(x, d)), numerics=ROUNDING),
-)
-
-
-@pytest.mark.parametrize("rule", UNSOUND, ids=lambda rule: rule.name)
-def test_a_wrong_rule_is_caught(rule: Rewrite) -> None:
-    assert found(rule) is not None
-
-
-@pytest.mark.parametrize("rule", SOUND, ids=lambda rule: rule.name)
-def test_a_right_rule_passes(rule: Rewrite) -> None:
-    assert found(rule) is None

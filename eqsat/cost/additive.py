@@ -121,12 +121,23 @@ def _work(call: Call, device: Device) -> tuple[int, float]:
 
 def _matmul(call: Call) -> Product:
     """x @ w, + bias: rows of x that share a right matrix are one product."""
+    if call.operator == "einsum":
+        return _einsum(call)
     x, w, out = (sizes(meta) for meta in (*_operands(call, 2), call.output))
     if not x or not w:
         raise ValueError(f"{call.operator} multiplies vectors or matrices, not {x} by {w}")
     n = 1 if len(w) == 1 else out[-1]
     batch = math.prod(w[:-2])
     return Product(batch, max(1, math.prod(out) // (n * batch)), n, x[-1])
+
+
+def _einsum(call: Call) -> Product:
+    """A product for each element of the result, over what is summed: the least that is reused."""
+    labels = str(call.attributes[0]).partition("->")[0].split(",")
+    pairs = zip(labels, map(sizes, _operands(call, len(labels))), strict=True)
+    size = {label: n for text, shape in pairs for label, n in zip(text, shape, strict=True)}
+    elements = max(1, _numel(call.output))
+    return Product(1, elements, 1, max(1, math.prod(size.values()) // elements))
 
 
 def _convolution(call: Call) -> Product:

@@ -9,12 +9,13 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from eqsat.spelling.contraction import CONTRACTIONS
+from eqsat.spelling.moving import MOVES
 from eqsat.spelling.pointwise import FILLS, FUNCTIONS, pointwise
-from eqsat.spelling.reduction import REDUCTIONS, batch_norm, layer_norm
+from eqsat.spelling.reduction import REDUCTIONS, batch_norm, extreme, layer_norm, spread
 from eqsat.spelling.view import VIEWS, cut, select
 from eqsat.term import Call, val
 
-SPELLINGS = {**VIEWS, **FUNCTIONS, **FILLS, **CONTRACTIONS, **REDUCTIONS}
+SPELLINGS = {**VIEWS, **FUNCTIONS, **FILLS, **CONTRACTIONS, **REDUCTIONS, **MOVES}
 SPLITS = frozenset(  # their results are slices
     {
         "aten.split.Tensor",
@@ -30,6 +31,8 @@ NORMS = {  # their first result is a norm
     "aten.native_layer_norm.default": layer_norm,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
 }
+SPREADS = frozenset({"aten.var_mean.correction", "aten.var_mean.dim", "aten.var_mean.default"})
+EXTREMES = {"aten.max.dim": "max", "aten.min.dim": "min"}
 
 
 def spell(node: Node) -> Any:
@@ -49,9 +52,13 @@ def spell_item(node: Node) -> Any:
     name = str(parent.target)
     if name in SPLITS:
         return _part(Call(parent), index)
+    if name in SPREADS and index in (0, 1):
+        return spread(Call(parent), ("welford_var", "welford_mean")[index])
     users_take_first = index == 0 and all(u.args[1] == 0 for u in parent.users if len(u.args) > 1)
     if name in NORMS and users_take_first:
         return NORMS[name](Call(parent))
+    if name in EXTREMES and index == 0:
+        return extreme(Call(parent), EXTREMES[name])
     return None
 
 

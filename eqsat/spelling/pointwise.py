@@ -108,6 +108,10 @@ def _pow(c: Call) -> Any:
     return Term("binary", (c.x, c["exponent"]), (Function("pow"),))
 
 
+def _square(c: Call) -> Any:
+    return Term("binary", (c.x, 2), (Function("pow"),))
+
+
 def _where(c: Call) -> Any:
     if "self" not in c.arguments:
         return None
@@ -159,6 +163,9 @@ FUNCTIONS = {
             (_binary(name), f"{name}.default")
             for name in ("logical_and", "logical_or", "maximum", "minimum")
         ),
+        (_binary("maximum"), "max.other"),
+        (_binary("minimum"), "min.other"),
+        (_square, "square.default"),
         (_rsub, "rsub.Tensor", "rsub.Scalar"),
         (_divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode"),
         (_pow, "pow.Tensor_Tensor", "pow.Tensor_Scalar"),

@@ -38,6 +38,40 @@ def _reduction(name: str) -> Spelling:
     return entry
 
 
+def _spread(name: str) -> Spelling:
+    """A variance or standard deviation: divided by the count less its correction, which is 1."""
+
+    def entry(c: Call) -> Any:
+        return spread(c, name)
+
+    return entry
+
+
+def spread(c: Call, name: str) -> Any:
+    """The term of a variance, or what is computed with one, over some dims."""
+    value, correction = val(c.x), c.arguments.get("correction")
+    if "unbiased" in c.arguments:
+        correction = int(c["unbiased"])
+    dims = c.arguments.get("dim") or range(value.ndim)
+    dims = tuple(sorted(d % value.ndim - value.ndim for d in dims)) if value.ndim else ()
+    if not dims or not value.is_floating_point():
+        return None
+    function = Function(name, (1 if correction is None else correction,))
+    return Term("reduction", (c.x,), (function, dims, c.arguments.get("keepdim", False)))
+
+
+def _vector_norm(c: Call) -> Any:
+    return _reduction("vector_norm")(c) if c["ord"] == 2 and c["dtype"] is None else None
+
+
+def extreme(c: Call, name: str) -> Any:
+    """The term of the largest or least elements along one dim, without their places."""
+    n = val(c.x).ndim
+    if n == 0 or "dim" not in c.arguments:
+        return None
+    return Term("reduction", (c.x,), (Function(name), (c["dim"] % n - n,), c["keepdim"]))
+
+
 def layer_norm(c: Call) -> Any:
     """The term of a layer norm, also of the first result of `native_layer_norm`."""
     if c["weight"] is None and c["bias"] is not None:
@@ -100,6 +134,10 @@ REDUCTIONS = table(
     (_reduction("mean"), "mean.default", "mean.dim"),
     (_reduction("amax"), "amax.default"),
     (_reduction("amin"), "amin.default"),
+    (_reduction("logsumexp"), "logsumexp.default"),
+    (_vector_norm, "linalg_vector_norm.default"),
+    (_spread("var"), "var.correction", "var.dim", "var.default"),
+    (_spread("std"), "std.correction", "std.dim", "std.default"),
     (layer_norm, "layer_norm.default"),
     (_rms_norm, "rms_norm.default"),
     (_group_norm, "group_norm.default"),

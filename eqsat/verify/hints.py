@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from palette import Palette
-
 from eqsat.expression import Var
 from eqsat.meta import Meta, Scalar
 from eqsat.operators import OPERATORS
 from eqsat.rewrite import Rewrite
+from eqsat.verify.palette import Palette
+
+WATCHED = 500  # how often the condition is watched: it takes time
 
 
 class Hints:
@@ -20,6 +21,7 @@ class Hints:
     def __init__(self, rule: Rewrite) -> None:
         self.when = rule.when
         self.names = rule.predicate_variables()
+        self.asked = 0
         self.numbers: dict[str, list[Any]] = {}
         self.places: dict[str, tuple[str, str]] = {}  # of attribute variables: operator, attribute
         for side in rule.left:
@@ -33,9 +35,12 @@ class Hints:
         """Whether the condition holds; notes the numbers that its helpers see with a variable."""
         if self.when is None:
             return True
+        self.asked += 1
+        if self.asked > WATCHED:
+            return self._asked(values)
         names = {id(values[name]): name for name in self.names}
 
-        def watch(frame: Any, event: str, argument: Any) -> None:
+        def watch(frame: Any, event: str, _argument: Any) -> None:
             met = list(frame.f_locals.values()) if event == "call" else []
             compared = [v for v in met if type(v) in (int, float)]
             tested = [names[id(v)] for v in met if isinstance(v, Scalar | Meta) and id(v) in names]
@@ -45,11 +50,16 @@ class Hints:
 
         sys.setprofile(watch)
         try:
+            return self._asked(values)
+        finally:
+            sys.setprofile(None)
+
+    def _asked(self, values: Mapping[str, Any]) -> bool:
+        assert self.when is not None
+        try:
             return bool(self.when(*(values[name] for name in self.names)))
         except Exception:  # noqa: BLE001 - as in the engine: what cannot be decided does not hold
             return False
-        finally:
-            sys.setprofile(None)
 
     def number(self, name: str, palette: Palette) -> Scalar | None:
         """Often a number that the condition was seen to compare this variable with."""

@@ -8,7 +8,11 @@ from math import prod
 from typing import Any
 
 import torch
-from palette import CASTS, COMMON, FUNCTIONS, Palette, Shape
+
+from eqsat.functions import Function
+from eqsat.verify.palette import CASTS, COMMON, FUNCTIONS, Palette, Shape
+
+LABELS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,12 @@ def attribute(name: str, key: str, a: Place) -> Any:
     """A value for attribute `key` of operator `name`."""
     p = a.p
     earlier = p.used.get((name, key), [])
-    if earlier and p.chance(0.3):
+    if earlier and p.chance(0.3 if p.twins < 0.5 else 0.7):  # where siblings look alike
         return p.rng.choice(earlier)
     if key == "function":
         choice = p.rng.random()
+        if name == "unary" and p.casts:
+            return Function("to", (p.dtype,)) if choice < 0.4 else p.rng.choice(CASTS)
         if name == "unary" and choice < 0.2:
             return p.rng.choice(CASTS)
         return p.rng.choice((COMMON if choice < 0.6 else FUNCTIONS)[name])
@@ -132,6 +138,34 @@ def _divisor(a: Place) -> int:
     return a.p.rng.choice([d for d in (1, 2, 3, 6) if a.metas[0].shape[1] % d == 0])
 
 
+def _equation(a: Place) -> str:
+    """An equation of the operands: dims of one size often share a label, and are then summed."""
+    p, sizes, operands = a.p, dict[str, int](), list[str]()
+    for meta in a.metas:
+        labels = ""
+        for size in meta.shape:
+            alike = [n for n, s in sizes.items() if s == size and n not in labels]
+            label = p.rng.choice(alike) if alike and p.chance(0.8) else LABELS[len(sizes)]
+            sizes[label] = size
+            labels += label
+        operands.append(labels)
+    text = "".join(operands)
+    kept = [n for n in sizes if p.chance(0.5 if text.count(n) > 1 else 0.8)]
+    return f"{','.join(operands)}->{''.join(p.rng.sample(kept, len(kept)))}"
+
+
+def _padding(a: Place) -> Shape:
+    n = a.metas[0].ndim
+    dims = min(n, a.p.rng.choice((1, 1, 2)))
+    before = (0, 0) * a.p.rng.randint(0, n - dims)
+    return (*before, *(a.p.rng.choice((0, 1, 1, 2)) for _ in range(2 * dims)))
+
+
+def _rolled(a: Place) -> Shape:
+    shifts, n = a.given["shifts"], a.metas[0].ndim
+    return tuple(sorted(a.p.rng.sample(range(-n, 0), len(shifts))))
+
+
 ATTRIBUTES: dict[tuple[str, str], Callable[[Place], Any]] = {
     ("number", "value"): lambda a: a.p.number(),
     ("reshape", "size"): _reshaped,
@@ -151,6 +185,9 @@ ATTRIBUTES: dict[tuple[str, str], Callable[[Place], Any]] = {
     ("arange", "start"): lambda a: a.p.rng.randint(0, 2),
     ("arange", "end"): lambda a: a.p.rng.randint(3, 7),
     ("arange", "step"): lambda a: a.p.rng.choice((1, 1, 2)),
+    ("einsum", "equation"): _equation,
+    ("scaled_affine", "beta"): lambda a: a.p.rng.choice((0, 0.0, 1, 1.0, 0.5)),
+    ("scaled_affine", "alpha"): lambda a: a.p.rng.choice((1, 2.0, 0.5, 0.3)),
     ("convolution", "stride"): lambda a: _list(a, 1, 1, 2),
     ("convolution", "padding"): lambda a: _list(a, 0, 1),
     ("convolution", "dilation"): lambda a: _list(a, 1, 1, 1, 2),
@@ -174,4 +211,13 @@ ATTRIBUTES: dict[tuple[str, str], Callable[[Place], Any]] = {
     ("upsample_bilinear2d", "size"): lambda a: _list(a, 4, 6),
     ("", "scales"): lambda _: None,
     ("", "align_corners"): lambda a: a.p.chance(0.5),
+    ("max_pool2d", "kernel_size"): lambda a: _list(a, 2, 3),
+    ("max_pool2d", "stride"): lambda a: _list(a, 1, 2),
+    ("max_pool2d", "padding"): lambda a: _list(a, 0, 0, 1),
+    ("max_pool2d", "dilation"): lambda a: _list(a, 1),
+    ("scatter", "value"): lambda a: a.p.number(),
+    ("pad", "padding"): _padding,
+    ("pad", "value"): lambda a: a.p.number(),
+    ("roll", "dims"): _rolled,
+    ("roll", "shifts"): lambda a: tuple(a.p.rng.choices((0, 1, 2, 3), k=a.p.rng.choice((1, 1, 2)))),
 }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples import Sample, run
 from torch.fx import Graph
 
 from eqsat.encode import LEAF, Encoding
 from eqsat.infer import Oracle
+from eqsat.interval import Interval
 from eqsat.meta import Meta, Scalar, Texts
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits, RuleCount, saturate
 from eqsat.snapshot import NUMBER, Row, Symbol
+from eqsat.verify.samples import Sample, run
+
+SOME = Interval(-8.0, 8.0)  # of the values that are finite
 
 
 def encoded(rule: Rewrite, sample: Sample) -> Encoding:
@@ -38,9 +41,10 @@ def encoded(rule: Rewrite, sample: Sample) -> Encoding:
         meta = oracle(symbol, [metas[child] for child in children], attributes)
         return insert(symbol, tuple(children), attributes, meta)
 
-    facts = {name: fact.name for fact in rule.facts for name in fact.variables}
+    facts = [(fact.name, name) for fact in rule.facts for name in fact.variables]
+    first = dict.fromkeys(name for _, name in facts)
     handles: dict[str, int] = {}
-    for name in (*facts, *(name for name in sample.values if name not in facts)):
+    for name in (*first, *(name for name in sample.values if name not in first)):
         value = sample.values[name]
         if isinstance(value, Scalar):
             handles[name] = apply("number", [], [value.value])
@@ -61,8 +65,9 @@ def encoded(rule: Rewrite, sample: Sample) -> Encoding:
         roots=tuple(roots),
         reads={},
         origins={},
-        constant=tuple(h for n, h in leaves.items() if facts.get(n) == "constant"),
-        finite=tuple(h for n, h in leaves.items() if facts.get(n) == "finite"),
+        constant=tuple(h for n, h in leaves.items() if ("constant", n) in facts),
+        intervals={h: SOME for n, h in leaves.items() if ("finite", n) in facts},
+        numbers={},
     )
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
-from palette import Palette
 
 from eqsat.meta import Meta, Scalar
+from eqsat.verify.palette import LARGEST_RANK, Palette
 
 Metas = Sequence[Any]  # Meta | Scalar | None where an operand is not known yet
 Given = dict[str, Any]  # attributes that are known before the operands are
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of operand `i` of an operator whose result should have `rank`, None for any."""
+
+    p: Palette
+    i: int
+    metas: Metas
+    given: Given
+    rank: int | None
 
 
 def operand(p: Palette, name: str, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
@@ -29,18 +41,21 @@ def operand(p: Palette, name: str, i: int, metas: Metas, given: Given, rank: int
             return p.tensor(shape, twin.dtype)
         return twin
     fit = OPERANDS.get(name, _any)
-    return fit(p, i, metas, given, rank)
+    return fit(Slot(p, i, metas, given, rank))
 
 
-def _any(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _any(s: Slot) -> Any:
+    p, rank = s.p, s.rank
     return p.tensor(p.shape(p.a_rank() if rank is None else rank))
 
 
-def _positive_rank(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _positive_rank(s: Slot) -> Any:
+    p, rank = s.p, s.rank
     return p.tensor(p.shape(p.a_rank(1) if rank is None else rank))
 
 
-def _pointwise(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _pointwise(s: Slot) -> Any:
+    p, i, metas, rank = s.p, s.i, s.metas, s.rank
     siblings = [m for m in metas if isinstance(m, Meta)]
     condition = len(metas) == 3 and i == 0
     if p.chance(p.numbers) and not condition and (siblings or metas.count(None) > 1):
@@ -53,7 +68,8 @@ def _pointwise(p: Palette, i: int, metas: Metas, given: Given, rank: int | None)
     return p.tensor(p.partner(p.rng.choice(siblings).shape), dtype)
 
 
-def _matmul(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _matmul(s: Slot) -> Any:
+    p, i, metas, rank = s.p, s.i, s.metas, s.rank
     if i == 2:
         result = (*metas[0].shape[:-1], metas[1].shape[-1])
         return p.tensor(p.rng.choice((result[-1:], p.partner(result))), metas[0].dtype)
@@ -70,7 +86,21 @@ def _matmul(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) ->
     return p.tensor((*batch[-2:], *matrix), other.dtype)
 
 
-def _cat(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _scaled_affine(s: Slot) -> Any:
+    """Matrices, or batches of them, and what is added to their product."""
+    p, (x, w, _) = s.p, s.metas
+    if s.i == 2:
+        shape = (*x.shape[:-1], w.shape[-1])
+        return p.tensor(shape if p.chance(0.6) else shape[1:], x.dtype)
+    known = x or w
+    batch = known.shape[:-2] if known else p.shape(p.rng.choice((0, 1)))
+    inner = x.shape[-1] if x else w.shape[-2] if w else p.size()
+    matrix = (p.size(), inner) if s.i == 0 else (inner, p.size())
+    return p.tensor((*batch, *matrix), known.dtype if known else None)
+
+
+def _cat(s: Slot) -> Any:
+    p, metas, given, rank = s.p, s.metas, s.given, s.rank
     known = [m for m in metas if m is not None]
     if not known:
         return p.tensor(p.shape(p.a_rank(1) if rank is None else rank))
@@ -87,13 +117,15 @@ def _cat(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> An
     return p.tensor(shape, known[-1].dtype)
 
 
-def _embedding(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _embedding(s: Slot) -> Any:
+    p, i = s.p, s.i
     if i == 0:
         return p.tensor(p.shape(2))
     return p.tensor(p.shape(p.rng.choice((1, 2))), torch.int64)
 
 
-def _convolution(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _convolution(s: Slot) -> Any:
+    p, i, metas, given, rank = s.p, s.i, s.metas, s.given, s.rank
     x, w = metas[0], metas[1]
     spatial = (x or w).ndim - 2 if x or w else (rank - 2 if rank else p.spatial)
     groups = given.get("groups")
@@ -116,7 +148,8 @@ def _convolution(p: Palette, i: int, metas: Metas, given: Given, rank: int | Non
     return p.tensor((*fan, *kernel), x.dtype if x else None)
 
 
-def _attention(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _attention(s: Slot) -> Any:
+    p, i, metas, rank = s.p, s.i, s.metas, s.rank
     q, k, v = metas[:3]
     known = next((m for m in (q, k, v) if m is not None), None)
     if known is None:
@@ -125,12 +158,16 @@ def _attention(p: Palette, i: int, metas: Metas, given: Given, rank: int | None)
         scores = (*q.shape[:-1], k.shape[-2])
         shape = p.rng.choice((scores[-2:], scores, (*([1] * (len(scores) - 2)), *scores[-2:])))
         return p.tensor(shape, p.rng.choice((torch.bool, q.dtype)))
+    mask = metas[3] if len(metas) > 3 else None
     length = (k or v).shape[-2] if i in (1, 2) and (k or v) else p.size()
+    if mask is not None and mask.ndim > 1:  # the mask is known first
+        length = mask.shape[-1 if i else -2]
     width = (k or q).shape[-1] if i < 2 and (k or q) else p.rng.choice((known.shape[-1], p.size()))
     return p.tensor((*known.shape[:-2], length, width), known.dtype)
 
 
-def _parameters(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _parameters(s: Slot) -> Any:
+    p, i, metas, given, rank = s.p, s.i, s.metas, s.given, s.rank
     x, shape = metas[0], given.get("shape")
     if i > 0:
         if metas[1] is not None:
@@ -142,7 +179,8 @@ def _parameters(p: Palette, i: int, metas: Metas, given: Given, rank: int | None
     return p.tensor((*p.shape(total - len(suffix)), *suffix))
 
 
-def _channels(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _channels(s: Slot) -> Any:
+    p, i, metas, rank = s.p, s.i, s.metas, s.rank
     x = metas[0]
     if i == 0:
         vector = next((m for m in metas[1:] if m is not None), None)
@@ -152,20 +190,49 @@ def _channels(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) 
     return p.tensor(x.shape[1:2], x.dtype)
 
 
-def _with_ones(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _with_ones(s: Slot) -> Any:
+    p, rank = s.p, s.rank
     shape = p.shape(p.a_rank() if rank is None else p.rng.randint(0, rank))
     return p.tensor(tuple(1 if p.chance(0.5) else s for s in shape))
 
 
-def _image(p: Palette, i: int, metas: Metas, given: Given, rank: int | None) -> Any:
+def _image(s: Slot) -> Any:
+    p = s.p
     return p.tensor((*p.shape(2), p.rng.randint(3, 6), p.rng.randint(3, 6)))
 
 
-OPERANDS: dict[str, Callable[..., Any]] = {
+def _factor(s: Slot) -> Any:
+    p = s.p
+    return p.tensor(p.shape(p.rng.choice((1, 2, 2, 3, 3, 4))))
+
+
+def _picked(s: Slot) -> Any:
+    p, i, metas = s.p, s.i, s.metas
+    if i == 0:
+        return p.tensor(p.shape(p.rng.choice((2, 3, 3, 4))))
+    other = next((m for m in metas[1:] if m is not None), None)
+    if other is not None and p.chance(0.9):
+        return p.tensor(other.shape, torch.int64)
+    return p.tensor(p.shape(p.rng.choice((0, 1, 1, 2))), torch.int64)
+
+
+def _scattered(s: Slot) -> Any:
+    p, i, metas = s.p, s.i, s.metas
+    if i == 0 or metas[0] is None:
+        return _positive_rank(s)
+    shape = list(metas[0].shape)
+    if shape:
+        shape[p.dim(metas[0])] = 1
+    return p.tensor(shape, torch.int64)
+
+
+OPERANDS: dict[str, Callable[[Slot], Any]] = {
     "binary": _pointwise,
     "ternary": _pointwise,
     "matmul": _matmul,
     "affine": _matmul,
+    "scaled_affine": _scaled_affine,
+    "einsum": _factor,
     "cat": _cat,
     "embedding": _embedding,
     "convolution": _convolution,
@@ -179,7 +246,13 @@ OPERANDS: dict[str, Callable[..., Any]] = {
     "adaptive_avg_pool2d": _image,
     "upsample_nearest2d": _image,
     "upsample_bilinear2d": _image,
-    **dict.fromkeys(("reduction", "permute", "slice", "softmax", "log_softmax"), _positive_rank),
+    "max_pool2d": _image,
+    "index": _picked,
+    "scatter": _scattered,
+    **dict.fromkeys(
+        ("reduction", "permute", "slice", "softmax", "log_softmax", "pad", "roll", "cumsum"),
+        _positive_rank,
+    ),
 }
 
 
@@ -187,13 +260,23 @@ def rank_below(p: Palette, name: str, i: int, rank: int | None) -> int | None:
     """The rank that operand `i` should have so that the result has `rank`; None for any."""
     if name == "convolution":
         return (rank or p.spatial + 2) if i < 2 else 1
-    if name.startswith(("avg_pool", "adaptive", "upsample")):
+    if name.startswith(("avg_pool", "adaptive", "upsample", "max_pool")):
         return 4
     if name == "attention":
-        return rank or p.rng.choice((3, 4, 4))
+        return rank or (p.rank if p.rank in (3, 4) else 4)  # the same for all of them
     if name in ("batch_norm", "group_norm", "layer_norm", "rms_norm"):
         return rank if i == 0 else None
-    if name in ("unary", "cat", "slice", "permute", "softmax", "log_softmax"):
+    if name in (
+        "unary",
+        "cat",
+        "slice",
+        "permute",
+        "softmax",
+        "log_softmax",
+        "pad",
+        "roll",
+        "cumsum",
+    ):
         return rank
     if name in ("binary", "ternary"):
         return rank if p.chance(0.8) else None
@@ -202,5 +285,5 @@ def rank_below(p: Palette, name: str, i: int, rank: int | None) -> int | None:
     if name == "matmul":
         return p.rank if p.joint and p.rank > 1 else None
     if name == "reshape" and rank is not None:
-        return min(4, max(0, rank + p.rng.choice((-1, 0, 1, 1))))
+        return min(LARGEST_RANK, max(0, rank + p.rng.choice((-1, 0, 1, 1))))
     return None
