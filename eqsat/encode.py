@@ -12,9 +12,9 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
 from eqsat.alias import Output, trace_outputs
-from eqsat.interval import Interval, interval_of, of_tensor
 from eqsat.effect import effect
 from eqsat.infer import Oracle
+from eqsat.interval import Interval, interval_of, of_tensor
 from eqsat.known import evaluated, is_number
 from eqsat.meta import EFFECT, INVALID, Symbolic, Texts, meta_of
 from eqsat.snapshot import NUMBER, Row, Symbol

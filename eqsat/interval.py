@@ -156,7 +156,9 @@ def _unary(x: Sequence[Interval], attributes: Sequence[Any], dtype: torch.dtype)
     return held(*ends[function.name], dtype) if function.name in ends else None
 
 
-def _binary(x: Sequence[Interval], attributes: Sequence[Any], dtype: torch.dtype) -> Interval | None:
+def _binary(
+    x: Sequence[Interval], attributes: Sequence[Any], dtype: torch.dtype
+) -> Interval | None:
     function, (a, b) = attributes[0], x
     if function.name in (*COMPARISONS, *LOGICAL, *BITWISE):
         return of_dtype(dtype)
@@ -173,14 +175,16 @@ def _binary(x: Sequence[Interval], attributes: Sequence[Any], dtype: torch.dtype
     return held(*ends[function.name], dtype) if function.name in ends else None
 
 
-def _ternary(x: Sequence[Interval], attributes: Sequence[Any], dtype: torch.dtype) -> Interval | None:
+def _ternary(
+    x: Sequence[Interval], attributes: Sequence[Any], dtype: torch.dtype
+) -> Interval | None:
     if attributes[0].name != "where":
         return None
     either = x[0].joined(x[1])
     return held(either.low, either.high, dtype)
 
 
-def _reduction(x: Sequence[Interval], attributes: Sequence[Any], _: torch.dtype) -> Interval | None:
+def _reduction(x: Sequence[Interval], attributes: Sequence[Any], *_: Any) -> Interval | None:
     return x[0] if attributes[0].name in ("amax", "amin") else None
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eqsat.interval import Interval, bounded, interval_of, read
 from eqsat.encode import LEAF, Encoding
 from eqsat.engine import Engine, RunStats, quote
+from eqsat.interval import Interval, bounded, interval_of, read
 from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
 from eqsat.rewrite import Rewrite, require_unique
