@@ -27,7 +27,7 @@ from eqsat.operators import (
     upsample_nearest2d,
 )
 from eqsat.rewrite import ROUNDING, Condition, Rewrite, attribute
-from rewrites.attention import VECTOR
+from rewrites.attention import shown
 from rewrites.cat import names
 from rewrites.movement import placed
 from rewrites.part import joined
@@ -75,11 +75,6 @@ def twice(x: Any, d: Any) -> Any:
     return cat(x, x, d)
 
 
-def keeps_nan(k: Any) -> bool:
-    """Whether attention without a mask gives the same NaN in every batch: torch's kernel for CPUs loses some in short rows."""
-    return k.device != "cpu" or (k.shape[-2] >= VECTOR and k.dtype.itemsize >= 4)
-
-
 def _twins(name: str, operator: Any, attributes: str, when: Callable[..., bool], reads: str, parameters: int = 0, operands: int = 1) -> Rewrite:
     """An operator of twins: `operands` tensors that are each behind itself, and `parameters` shared ones."""
     x, w = names(operands), tuple(f"w{i}" for i in range(parameters))
@@ -107,7 +102,7 @@ TWIN = (
     _twins("softmax", softmax, "n", lambda d, n: d != n, "n"),
     _twins("matmul", lambda x, w: x @ w, "", lambda d, w0: d < -1 and w0.ndim == 2, "w0", parameters=1),
     _twins("affine", affine, "", lambda d, w0, w1: d < -1 and w0.ndim == 2 and w1.ndim <= 1, "w0 w1", parameters=2),
-    _twins("attention", attention, "c a g", lambda d, x0, x1, x2, c, g: d < -2 and not c and not g and x0.ndim == x1.ndim == x2.ndim and keeps_nan(x1), "x0 x1 x2 c g", operands=3),
+    _twins("attention", attention, "c a g", lambda d, x0, x1, x2, c, g: d < -2 and not g and x0.ndim == x1.ndim == x2.ndim and shown(x1, x1.shape[-2], c), "x0 x1 x2 c g", operands=3),
     _twins("avg-pool", avg_pool2d, POOL, *image),
     _twins("adaptive-avg-pool", adaptive_avg_pool2d, "z", *image),
     _twins("max-pool", max_pool2d, MAX_POOL, *image),
