@@ -112,26 +112,26 @@ def saturate(
 
 def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     texts = encoding.texts
-    useful = set(map(id, reachable(rules, encoding.rows, texts.text)))
-    made = (s for rule in rules if id(rule) in useful for s in symbols_of(rule))
-    needed = dict.fromkeys((*encoding.symbols, NUMBER, *made))
+    useful = reachable(rules, encoding.rows, texts.text)
+    needed = dict.fromkeys((*encoding.symbols, NUMBER, *(s for r in useful for s in symbols_of(r))))
     symbolic = any("<" in text for text in encoding.metas.values())
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_finite_rules(list(needed), engine, texts.value))
-    engine.command(*sibling_rules(needed, engine, texts.value))
     constant = set(encoding.constant)
     leaves = (row.handle for row in encoding.rows if row.symbol == LEAF)
     facts = {
         "constant": encoding.constant,
         "finite": encoding.finite,
         "varying": [handle for handle in leaves if handle not in constant],
-        "unbiased": unbiased(encoding.rows, constant),
     }
+    if any(rule.joins_neighbours for rule in useful):
+        engine.command(*sibling_rules(needed, engine, texts.value))
+        facts["unbiased"] = unbiased(encoding.rows, constant)
     engine.insert(encoding.rows, encoding.metas, facts)
-    for index, rule in enumerate(rules):
-        if id(rule) in useful:
-            engine.command(translate(rule, index, engine, encoding.oracle))
+    places = {rule.name: index for index, rule in enumerate(rules)}
+    for rule in useful:
+        engine.command(translate(rule, places[rule.name], engine, encoding.oracle))
 
 
 def _finite_rules(
@@ -154,9 +154,7 @@ def _finite_rules(
     engine.callback("finite number", finite_number, False)
     engine.callback("finite function", widening, False)
     for symbol in symbols:
-        xs = [f"x{i}" for i in range(symbol.children)]
-        attrs = [f"a{i}" for i in range(symbol.attributes)]
-        head = f"(= e ({' '.join([symbol.name, *xs, *attrs])}))"
+        xs, head = symbol.operand_names, symbol.query
         kind = OPERATORS[symbol.operator].kind if symbol.operator in OPERATORS else None
         conditions: str | None = None
         if symbol == NUMBER:
