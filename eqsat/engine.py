@@ -158,11 +158,9 @@ class Engine:
             self.command(*self._analysis(symbol, pure(symbol), symbolic))
 
     def _analysis(self, symbol: Symbol, pure: bool, symbolic: bool) -> list[str]:
-        name = symbol.name
-        xs = [f"x{i}" for i in range(symbol.children)]
+        name, head = symbol.name, symbol.query
+        xs, attrs = symbol.operand_names, symbol.attribute_names
         ms = [f"m{i}" for i in range(symbol.children)]
-        attrs = [f"a{i}" for i in range(symbol.attributes)]
-        head = f"(= e ({' '.join([name, *xs, *attrs])}))"
         texts: list[str] = []
         if pure and (xs or symbol.operator in OPERATORS or symbol == NUMBER):
             known = " ".join(f"(constant {x})" for x in xs)
@@ -224,8 +222,8 @@ class Engine:
     ) -> None:
         """Insert e-nodes by handle, with the known metas (of every handle).
 
-        `facts` are the handles that are known to be "constant", "varying" or "unbiased", and lines of
-        handle and "interval": what follows for others the engine finds.
+        `facts` are the handles that are known to be "constant", "varying" or "unbiased", and
+        lines of handle and "interval": what follows for others the engine finds.
         """
         tables: dict[str, list[str]] = {}
         for row in rows:
@@ -233,8 +231,7 @@ class Engine:
             tables.setdefault(row.symbol.name, []).append("\t".join(map(str, columns)))
         for name, lines in tables.items():
             symbol = self._symbols[name]
-            xs = [f"x{i}" for i in range(symbol.children)]
-            attrs = [f"a{i}" for i in range(symbol.attributes)]
+            xs, attrs = symbol.operand_names, symbol.attribute_names
             sorts = ["i64"] * (1 + len(xs)) + ["String"] * len(attrs)
             term = " ".join([name, *(f"(Node {x})" for x in xs), *attrs])
             self.command(

@@ -63,8 +63,12 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Imported:
-    """Inductor's entries as rules; `same` names entries that would be a rule a second time."""
+    """Inductor's entries as rules; `same` names entries that would be a rule a second time.
 
+    `entries` are those that were registered then: torch adds others for each new kind of device.
+    """
+
+    entries: tuple[Entry, ...]
     rules: RuleSet
     same: Mapping[str, str]
     left_out: tuple[LeftOut, ...]
@@ -95,7 +99,7 @@ def imported() -> Imported:
                 same[rule.name] = rules[identity].name
             else:
                 rules[identity] = rule
-    return Imported(RuleSet(rules.values()), same, tuple(left_out))
+    return Imported(registered, RuleSet(rules.values()), same, tuple(left_out))
 
 
 def _rules(entry: Entry, inputs: Mapping[int, Sequence[Any]]) -> Sequence[tuple[Rewrite, Any]]:

@@ -8,12 +8,11 @@ from typing import Any
 from eqsat.expression import Attr, Expr, Var
 from eqsat.raw import EgglogRule
 from eqsat.rewrite import Rewrite
-from eqsat.snapshot import Row
+from eqsat.snapshot import Row, Symbol
 from eqsat.translate import symbol_of
 
 ANY = "any"  # an attribute that is computed: no value of an operator prints so
-Place = tuple[str, int]  # constructor, which of its attributes; -1 stands for the constructor alone
-Values = dict[Place, set[str]]
+Values = dict[str, list[set[str]]]  # constructor -> for each of its attributes, the values it has
 
 
 def reachable(
@@ -27,9 +26,8 @@ def reachable(
     """
     known: Values = {}
     for row in rows:
-        known.setdefault((row.symbol.name, -1), set())
-        for i, value in enumerate(row.attributes):
-            known.setdefault((row.symbol.name, i), set()).add(value)
+        for values, value in zip(_values(row.symbol, known), row.attributes, strict=True):
+            values.add(value)
     kept: set[int] = set()
     size = -1
     while size != (size := _size(known) + len(kept)):
@@ -40,8 +38,13 @@ def reachable(
     return [rule for index, rule in enumerate(rules) if index in kept]
 
 
+def _values(symbol: Symbol, known: Values) -> list[set[str]]:
+    """The values known of each attribute of a constructor, which is known from now on."""
+    return known.setdefault(symbol.name, [set() for _ in range(symbol.attributes)])
+
+
 def _size(known: Values) -> int:
-    return len(known) + sum(map(len, known.values()))
+    return len(known) + sum(len(values) for places in known.values() for values in places)
 
 
 def _calls(sides: Iterable[Expr]) -> Iterator[Expr]:
@@ -49,14 +52,13 @@ def _calls(sides: Iterable[Expr]) -> Iterator[Expr]:
 
 
 def _matches(rule: Rewrite, known: Values, text: Callable[[Any], str]) -> bool:
-    if isinstance(rule, EgglogRule):
-        return True
+    """Whether the left sides can be; those of raw egglog are not known."""
     for expr in _calls(rule.left):
-        name = symbol_of(expr).name
-        if (name, -1) not in known:
+        places = known.get(symbol_of(expr).name)
+        if places is None:
             return False
-        for i, attr in enumerate(expr.attributes):
-            if not isinstance(attr, (Var, Attr)) and not known[name, i] & {text(attr), ANY}:
+        for values, attr in zip(places, expr.attributes, strict=True):
+            if not isinstance(attr, (Var, Attr)) and not values & {text(attr), ANY}:
                 return False
     return True
 
@@ -65,21 +67,17 @@ def _add(rule: Rewrite, known: Values, text: Callable[[Any], str]) -> None:
     """Makes known what a match of the rule adds."""
     if isinstance(rule, EgglogRule):
         for symbol in rule.symbols():
-            known.setdefault((symbol.name, -1), set())
-            for i in range(symbol.attributes):
-                known.setdefault((symbol.name, i), set()).add(ANY)
+            for values in _values(symbol, known):
+                values.add(ANY)
         return
     bound: dict[str, set[str]] = {}  # attribute variables: the values they can have
     for expr in _calls(rule.left):
-        for i, attr in enumerate(expr.attributes):
+        for values, attr in zip(known[symbol_of(expr).name], expr.attributes, strict=True):
             if isinstance(attr, Var):
-                bound.setdefault(attr.name, known[symbol_of(expr).name, i])
+                bound.setdefault(attr.name, values)
     for expr in _calls(rule.right):
-        name = symbol_of(expr).name
-        known.setdefault((name, -1), set())
-        for i, attr in enumerate(expr.attributes):
-            values = known.setdefault((name, i), set())
+        for values, attr in zip(_values(symbol_of(expr), known), expr.attributes, strict=True):
             if isinstance(attr, Var):
-                values |= bound[attr.name]
+                values.update(bound[attr.name])
             else:
                 values.add(ANY if isinstance(attr, Attr) else text(attr))

@@ -202,6 +202,11 @@ class Rewrite:
         when = self.exact if self.when is None else both(self.when, self.exact)
         return replace(self, when=when, numerics=EXACT, exact=None)
 
+    @property
+    def joins_neighbours(self) -> bool:
+        """Whether the left sides are `neighbours`."""
+        return any(fact.name == "neighbours" for fact in self.facts)
+
     def predicate_variables(self) -> tuple[str, ...]:
         """The variables that `when` reads."""
         return tuple(inspect.signature(self.when).parameters) if self.when else ()

@@ -113,29 +113,30 @@ def saturate(
 def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     texts = encoding.texts
     fills = [Row(handle, FULL, (), number) for handle, number in encoding.numbers.items()]
-    useful = set(map(id, reachable(rules, (*encoding.rows, *fills), texts.text)))
-    made = (s for rule in rules if id(rule) in useful for s in symbols_of(rule))
+    useful = reachable(rules, (*encoding.rows, *fills), texts.text)
+    made = (symbol for rule in useful for symbol in symbols_of(rule))
     needed = dict.fromkeys((*encoding.symbols, NUMBER, FULL, *made))
     symbolic = any("<" in text for text in encoding.metas.values())
     engine.callback("concrete", lambda *attributes: not any("<" in a for a in attributes), False)
     engine.declare(needed, lambda symbol: symbol.operator != "leaf", symbolic)
     engine.command(*_interval_rules(list(needed), engine, texts))
-    engine.command(*sibling_rules(needed, engine, texts.value))
     constant = set(encoding.constant)
     leaves = (row.handle for row in encoding.rows if row.symbol == LEAF)
     facts = {
         "constant": encoding.constant,
         "interval": [f"{handle}\t{texts.text(b)}" for handle, b in encoding.intervals.items()],
         "varying": [handle for handle in leaves if handle not in constant],
-        "unbiased": unbiased(encoding.rows, constant),
     }
+    if any(rule.joins_neighbours for rule in useful):
+        engine.command(*sibling_rules(needed, engine, texts.value))
+        facts["unbiased"] = unbiased(encoding.rows, constant)
     engine.insert(encoding.rows, encoding.metas, facts)
     for row in fills:
         fill = f"({FULL.name} {' '.join(map(quote, row.attributes))})"
         engine.command(f"(union (Node {row.handle}) {fill})")
-    for index, rule in enumerate(rules):
-        if id(rule) in useful:
-            engine.command(translate(rule, index, engine, encoding.oracle))
+    places = {rule.name: index for index, rule in enumerate(rules)}
+    for rule in useful:
+        engine.command(translate(rule, places[rule.name], engine, encoding.oracle))
 
 
 def _interval_rules(symbols: Sequence[Symbol], engine: Engine, texts: Texts) -> Iterator[str]:
@@ -144,15 +145,14 @@ def _interval_rules(symbols: Sequence[Symbol], engine: Engine, texts: Texts) -> 
         if not bounded(symbol.operator):
             continue
         reads = read(symbol.operator, symbol.children)
-        xs = [f"x{i}" for i in range(symbol.children)]
         attrs = [f"a{i}" for i in range(symbol.attributes)]
         key = f"interval {symbol.name}"
         engine.callback(key, _asked(symbol, reads, texts), UNBOUNDED)
         call = engine.call(key, ["m", *(f"b{i}" for i in reads), *attrs])
         known = " ".join(f"(= b{i} (interval x{i}))" for i in reads)
         yield (
-            f"(rule ((= e ({' '.join([symbol.name, *xs, *attrs])})) {known} (= m (meta e))"
-            f" (= b {call}) (!= b {quote(UNBOUNDED)})) ((set (interval e) b)) :ruleset analysis)"
+            f"(rule ({symbol.query} {known} (= b {call}) (!= b {quote(UNBOUNDED)}))"
+            " ((set (interval e) b)) :ruleset analysis)"
         )
 
 

@@ -49,8 +49,6 @@ def sibling_rules(
         merged = value(meta)
         return isinstance(merged, Meta) and merged.shape[value(dim)] == value(end)
 
-    symbols = tuple(symbols)
-    sliced = any(symbol.operator == "slice" for symbol in symbols)  # what a merge leads to
     engine.callback("ends", ends, False)
     whole = f"(= true {engine.call('ends', ['m', 'd', 'l'], 'bool')})"
     for symbol in symbols:
@@ -58,24 +56,21 @@ def sibling_rules(
             continue
         key = f"siblings {symbol.name}"
         engine.callback(key, _kind(symbol, value), "")
-        operands = [f"x{i}" for i in range(symbol.children)]
-        attributes = [f"a{i}" for i in range(symbol.attributes)]
-        product = f"(= e ({' '.join([symbol.name, *operands, *attributes])}))"
-        body = [product, "(varying e)", *(f"(constant {x})" for x in operands[1:])]
+        parameters = symbol.operand_names[1:]
+        body = [symbol.query, "(varying e)", *(f"(constant {x})" for x in parameters)]
         if symbol.operator in PRODUCTS:  # a convolution's may be scaled by the norm after it
-            body += [f"(given {x})" for x in operands[1:]]
+            body += [f"(given {x})" for x in parameters]
         if symbol.operator == "matmul":
             body.append("(unbiased e)")
         body += ["(= i (rank e))", "(= m (meta x1))"]
-        body += [f"(= kind {engine.call(key, ['m', *attributes])})", '(!= kind "")']
+        body += [f"(= kind {engine.call(key, ['m', *symbol.attribute_names])})", '(!= kind "")']
         yield f"(rule ({' '.join(body)}) ((sibling x0 kind i)) :ruleset analysis)"
-        if sliced:
-            merged = '(= e0 (slice e d "0" k "1")) (= e1 (slice e d k l "1")) (= m (meta e))'
-            yield (
-                f"(rule ((stretch x0 kind i e0 n) (< n {LONGEST}) (= j (follower x0 kind i))"
-                f" (= e1 (Node j)) {product} {merged} {whole})"
-                " ((stretch x0 kind j e (+ n 1)) (mergeable x0 kind j e)) :ruleset analysis)"
-            )
+        merged = '(= e0 (slice e d "0" k "1")) (= e1 (slice e d k l "1")) (= m (meta e))'
+        yield (
+            f"(rule ((stretch x0 kind i e0 n) (< n {LONGEST}) (= j (follower x0 kind i))"
+            f" (= e1 (Node j)) {symbol.query} {merged} {whole})"
+            " ((stretch x0 kind j e (+ n 1)) (mergeable x0 kind j e)) :ruleset analysis)"
+        )
     yield from (
         f"(rule ({body}) ({action}) :ruleset analysis)"
         for body, action in (

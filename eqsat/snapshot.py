@@ -31,6 +31,21 @@ class Symbol:
             base = f"{base}_{self.children}"
         return re.sub(r"\W", lambda m: f"_{ord(m[0]):x}" if m[0] != "." else "_", base)
 
+    @property
+    def operand_names(self) -> list[str]:
+        """The variables of a query that stand for the children."""
+        return [f"x{i}" for i in range(self.children)]
+
+    @property
+    def attribute_names(self) -> list[str]:
+        """The variables of a query that stand for the attributes."""
+        return [f"a{i}" for i in range(self.attributes)]
+
+    @property
+    def query(self) -> str:
+        """The egglog query that `e` holds an e-node of this constructor."""
+        return f"(= e ({' '.join([self.name, *self.operand_names, *self.attribute_names])}))"
+
 
 NUMBER = Symbol("number", 0, 1)
 

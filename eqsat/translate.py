@@ -79,7 +79,7 @@ class _Translation:
 
     def _ruleset(self) -> str:
         """The rules among which this one runs; see `Engine.run`."""
-        if any(fact.name == "neighbours" for fact in self.rewrite.facts):
+        if self.rewrite.joins_neighbours:
             return "siblings"
         side, *others = self.rewrite.left
         if others:

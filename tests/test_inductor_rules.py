@@ -18,7 +18,7 @@ import eqsat
 import rewrites
 from eqsat.cli import app
 from eqsat.inductor_registry import Entry, closure, entries
-from eqsat.inductor_rules import UNSOUND, Imported, imported
+from eqsat.inductor_rules import UNSOUND, imported
 from eqsat.meta import Meta, Scalar
 from eqsat.operators import cast
 from eqsat.pair import Pair, plain
@@ -36,19 +36,6 @@ HALF = torch.float16
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 SAMPLES, ATTEMPTS, FILLINGS, PARTS = 3, 12, 3, 3
 MOST = 1 << 20  # elements of a tensor
-
-
-@functools.cache
-def registered() -> tuple[Entry, ...]:
-    """The entries when the rules were made: torch registers others for each new kind of device."""
-    return entries()
-
-
-@functools.cache
-def brought() -> Imported:
-    """Inductor's entries as rules, made once."""
-    registered()
-    return imported()
 
 
 def pair(rule: Rewrite) -> Pair:
@@ -95,7 +82,7 @@ def varied(rule: Rewrite, rng: random.Random) -> dict[str, Any]:
 @functools.cache
 def samples(name: str) -> tuple[Sample, ...]:
     """Values at which a rule applies: its example, if it applies there, and others."""
-    rule = next(rule for rule in brought().rules if rule.name == name)
+    rule = next(rule for rule in imported().rules if rule.name == name)
     rng, sampler = random.Random(zlib.crc32(name.encode())), Sampler(rule)
     found: list[Sample] = []
     for attempt in range(ATTEMPTS):
@@ -125,7 +112,7 @@ def found_in(sample: Sample, rule: Rewrite) -> Counterexample | None:
 @each_part
 def test_both_sides_are_equal(part: int) -> None:
     wrong: list[str] = []
-    for rule in brought().rules[part::PARTS]:
+    for rule in imported().rules[part::PARTS]:
         taken = samples(rule.name)
         assert taken, f"{rule}: it applies to none of {ATTEMPTS} examples"
         found = (found_in(sample, rule) for sample in taken)
@@ -137,15 +124,15 @@ def test_both_sides_are_equal(part: int) -> None:
 def test_each_fires_in_the_egraph_of_its_left_side(part: int) -> None:
     never = [
         str(rule)
-        for rule in brought().rules[part::PARTS]
+        for rule in imported().rules[part::PARTS]
         if not any(count(rule, sample).admitted for sample in samples(rule.name))
     ]
     assert not never, "\n".join(never)
 
 
 def test_every_replacement_is_a_rule_or_left_out_with_a_reason() -> None:
-    found = brought()
-    names = {entry.name for entry in registered() if entry.kind == "replacement"}
+    found = imported()
+    names = {entry.name for entry in found.entries if entry.kind == "replacement"}
     rules = {rule.name for rule in found.rules}
     left_out = {entry.name for entry in found.left_out if entry.kind == "replacement"}
     assert names <= rules | set(found.same) | left_out
@@ -155,7 +142,7 @@ def test_every_replacement_is_a_rule_or_left_out_with_a_reason() -> None:
 
 
 def test_rules_come_of_attention_merges_folding_and_views() -> None:
-    rules = " ".join(rule.name for rule in brought().rules)
+    rules = " ".join(rule.name for rule in imported().rules)
     for name in (
         "sfdp-pattern-1",
         "sfdp-pattern-14",
@@ -164,12 +151,12 @@ def test_rules_come_of_attention_merges_folding_and_views() -> None:
         "pointless-view-pair",
     ):
         assert f"inductor-{name}" in rules
-    assert Counter(rule.numerics for rule in brought().rules)[ROUNDING] >= 20
+    assert Counter(rule.numerics for rule in imported().rules)[ROUNDING] >= 20
 
 
 def test_they_are_not_among_the_default_rules_but_can_be_added() -> None:
     both = rewrites.DEFAULT + rewrites.inductor()
-    assert len(both) == len(rewrites.DEFAULT) + len(brought().rules)
+    assert len(both) == len(rewrites.DEFAULT) + len(imported().rules)
 
 
 def unsound(name: str) -> tuple[Entry, list[Any]]:
@@ -219,7 +206,7 @@ class Attention(nn.Module):
 
 def test_inductors_rules_alone_find_attention() -> None:
     inputs = tuple(torch.randn(2, 3, 20, 16) for _ in range(3))
-    rules = [rule for rule in brought().rules if "sfdp-pattern-1-" in rule.name]
+    rules = [rule for rule in imported().rules if "sfdp-pattern-1-" in rule.name]
     result = eqsat.optimize(Attention(), inputs, rules=rules, margin=ALWAYS)
     assert result.report.operators_after == {"aten.scaled_dot_product_attention.default": 1}
     torch.testing.assert_close(result.module(*inputs), Attention()(*inputs))
@@ -227,7 +214,7 @@ def test_inductors_rules_alone_find_attention() -> None:
 
 def test_a_check_of_inductors_keeps_a_rule_from_firing() -> None:
     """Its rule for attention asks for one dtype: the search function alone takes a float mask."""
-    (rule,) = [r for r in brought().rules if r.name == "inductor-sfdp-pattern-5-inference"]
+    (rule,) = [r for r in imported().rules if r.name == "inductor-sfdp-pattern-5-inference"]
     values = example(rule)
     assert pair(rule).holds(*values.values())
     values["attn_mask"] = Meta(values["attn_mask"].shape, torch.int64, "cpu")
@@ -237,7 +224,7 @@ def test_a_check_of_inductors_keeps_a_rule_from_firing() -> None:
 def test_the_command_lists_them_and_what_is_left_out() -> None:
     done = CliRunner().invoke(app, ["rules", "--inductor"])
     assert done.exit_code == 0, done.output
-    for rule in brought().rules:
+    for rule in imported().rules:
         assert str(rule).partition(": ")[2] in done.stdout
-    for entry in brought().left_out:
+    for entry in imported().left_out:
         assert entry.why in done.stdout

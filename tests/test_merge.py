@@ -11,7 +11,7 @@ import rewrites
 from eqsat.capture import capture, constants_of
 from eqsat.encode import encode
 from eqsat.rewrite import RuleSet
-from eqsat.saturate import Limits, Saturation, saturate
+from eqsat.saturate import Limits, saturate
 from eqsat.settings import ALWAYS
 from eqsat.snapshot import Snapshot
 
@@ -70,8 +70,7 @@ def grown(module: nn.Module, *inputs: Tensor, rules: RuleSet, rounds: int = 2) -
     """The e-graph after so many rounds of merges, four iterations each."""
     captured = capture(module, inputs, None, None)
     encoding = encode(captured.program.graph, constants_of(captured.program))
-    found: tuple[Snapshot, Saturation] = saturate(encoding, rules, Limits(iterations=4 * rounds))
-    return found[0]
+    return saturate(encoding, rules, Limits(iterations=4 * rounds))[0]
 
 
 def products_of(result: eqsat.Result) -> list[int]:
