@@ -151,7 +151,7 @@ def _interval_rules(symbols: Sequence[Symbol], engine: Engine, texts: Texts) -> 
         call = engine.call(key, ["m", *(f"b{i}" for i in reads), *attrs])
         known = " ".join(f"(= b{i} (interval x{i}))" for i in reads)
         yield (
-            f"(rule ({symbol.query} {known} (= b {call}) (!= b {quote(UNBOUNDED)}))"
+            f"(rule ({symbol.query} {known} (= m (meta e)) (= b {call}) (!= b {quote(UNBOUNDED)}))"
             " ((set (interval e) b)) :ruleset analysis)"
         )
 
