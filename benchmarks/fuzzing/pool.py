@@ -10,14 +10,20 @@ from torch import Tensor
 
 from .source import Leaf, random_text, run
 
+EPOCH = 100_000  # programs that draw on the same samples of rules
+
+COMMON = ((3, 4), (3, 4), (4,), (2, 3, 4), (4, 4), (1, 4), (2, 4, 5, 5), (4, 6), (3, 1))
+"""Shapes that steps often ask for, so that what one makes another takes."""
+
 
 class Pool:
     """The values of a program that grows, and the chance by which it does."""
 
     def __init__(self, seed: int) -> None:
+        self.epoch = seed // EPOCH
         self.rng = random.Random(seed)
         self.dtype = torch.float32 if self.rng.random() < 0.15 else torch.float64
-        self.batch = self.rng.choice((2, 3, 5))
+        self.batch = self.rng.choice((2, 2, 3, 5))
         self.values: dict[str, Tensor] = {}
         self.leaves: list[Leaf] = []
 
@@ -27,6 +33,8 @@ class Pool:
 
     def shape(self, ndim: int | None = None) -> tuple[int, ...]:
         """A small shape, now and then with sizes 1 or 0."""
+        if ndim is None and self.rng.random() < 0.5:
+            return self.rng.choice(COMMON)
         ndim = self.rng.choice((1, 2, 2, 3, 3, 4)) if ndim is None else ndim
         sizes = [self.rng.choice((2, 3, 4, 4, 6, 8)) for _ in range(ndim)]
         if sizes and self.rng.random() < 0.6:
@@ -53,6 +61,21 @@ class Pool:
         self.leaves.append(Leaf(name, kind, text))
         self.values[name] = run([f"value = {text}"])["value"]
         return name
+
+    def value(self, shape: Sequence[int], dtype: torch.dtype) -> str:
+        """An expression of this shape: a value that is there, elements of one, or a new leaf."""
+        shape, chance = tuple(shape), self.rng.random()
+        alike = [n for n, v in self.values.items() if v.dtype == dtype]
+        found = [n for n in alike if self.of(n).shape == shape]
+        if found and chance < 0.55:
+            return self.rng.choice(found[-8:])
+        wanted = torch.Size(shape).numel()
+        large = [n for n in alike if self.of(n).numel() >= wanted][-8:]
+        if not large or chance < 0.75:
+            return self.tensor(shape, dtype, self.rng.choice(("input", "parameter", "buffer")))
+        name = self.rng.choice(large)
+        some = "" if self.of(name).numel() == wanted else f".reshape(-1)[:{wanted}]"
+        return f"{name}{some}.reshape({shape})"
 
     def pick(self, accept: Callable[[Tensor], bool] = lambda _: True) -> str:
         """A value, more often a late one. Raises IndexError where none is accepted."""

@@ -12,19 +12,21 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph
 
 import eqsat
 import rewrites
 from eqsat.capture import capture, constants_of
 from eqsat.cost.model import CostModel
 from eqsat.decode import decode
-from eqsat.encode import encode
+from eqsat.encode import Encoding, encode
 from eqsat.fold import drop_unread, fold
 from eqsat.problem import problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.rewrite import NAMES, Rewrite
 from eqsat.saturate import saturate
 from eqsat.settings import ALWAYS
+from eqsat.snapshot import Snapshot
 from extract import EGraph, Selection, judge
 from extract.egraph import derivation
 from extract.selection import select
@@ -45,7 +47,7 @@ class Way:
 
     def results(self, program: torch.export.ExportedProgram) -> Iterator[torch.nn.Module]:
         """The program optimized this way, without its check. Raises what the optimizer raises."""
-        rules = rewrites.DEFAULT
+        rules: tuple[Rewrite, ...] = rewrites.DEFAULT
         if self.rules is not None:
             rules = tuple(rule for rule in rules if rule.name in self.rules)
         if self.extractor == "random":
@@ -86,15 +88,20 @@ def _selections(
     snapshot, _ = saturate(encoding, [rule for rule in within if rule is not None], LIMITS)
     values = (node.meta.get("val") for node in graph.nodes)
     mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)]) or FakeTensorMode()
-    choices = problem(snapshot, encoding, CostModel.of("h200"), fold=False)
     for offset in range(SELECTIONS):
-        selection = random_selection(choices.egraph, seed + offset)
-        judge(choices.egraph, selection)
-        new = decode(snapshot, encoding, choices, selection.choice, mode)
+        new = taken(snapshot, encoding, mode, seed + offset)
         folding = fold(new, constants, mode, 1 << 26) if offset % 2 else None
         drop_unread(new, constants)
         tensors = {} if folding is None else dict(folding.tensors)
         yield drop_in(rebuild(captured.program, new, tensors))
+
+
+def taken(snapshot: Snapshot, encoding: Encoding, mode: FakeTensorMode, seed: int) -> Graph:
+    """A program of the e-graph, each e-node as likely to be taken as any other."""
+    choices = problem(snapshot, encoding, CostModel.of("h200"), fold=False)
+    selection = random_selection(choices.egraph, seed)
+    judge(choices.egraph, selection)
+    return decode(snapshot, encoding, choices, selection.choice, mode)
 
 
 def random_selection(egraph: EGraph, seed: int) -> Selection:

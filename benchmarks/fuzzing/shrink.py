@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import rewrites
 
 from .selections import Way
-from .source import Leaf, Source, Step, random_text
-from .verdict import verdict
+from .source import HEADER, Leaf, Source, Step, random_text
 
-HEADER = "import torch\nimport torch.nn.functional as F\n\n\n"
-
-
-def explain(source: Source, way: Way, problem: str) -> str:
-    """A small program that fails, with the rules that it needs."""
-
-    def fails(s: Source, w: Way) -> bool:
-        return bool(verdict(s, w))
-
-    small = shrink(source, partial(fails, w=way))
-    fewer = fewest_rules(way, partial(fails, small))
-    small = shrink(small, partial(fails, w=fewer), 20.0)
-    last = verdict(small, fewer) or problem
-    rules = "all" if fewer.rules is None else ", ".join(fewer.rules) or "none"
-    return f"{last}\n{way.extractor}, {way.numerics}, rules: {rules}\n\n{HEADER}{small}"
+Judge = Callable[[Source, Way], str | None]
+"""What is wrong with a program optimized in a way: nothing is "", not captured is None."""
+SECONDS = 60.0
 
 
-def shrink(source: Source, fails: Callable[[Source], bool], seconds: float = 60.0) -> Source:
-    """The smallest program found that still fails."""
-    deadline = time.monotonic() + seconds
+@dataclass(frozen=True)
+class Finding:
+    """A program whose result is wrong, as small as it was made, with the rules that it needs."""
+
+    source: Source
+    way: Way
+    problem: str
+
+    def __str__(self) -> str:
+        rules = "all" if self.way.rules is None else ", ".join(self.way.rules) or "none"
+        way = f"{self.way.extractor}, {self.way.numerics}, seed {self.way.seed}, rules: {rules}"
+        return f"{self.problem}\n{way}\n\n{HEADER}\n\n{self.source}"
+
+
+def explain(
+    source: Source, way: Way, problem: str, judge: Judge, seconds: float = SECONDS
+) -> Finding:
+    """The smallest failure found in about so many seconds, the fewest rules first."""
+    started = time.monotonic()
+    way = fewest_rules(source, way, judge, started + 0.4 * seconds)
+    source = shrink(source, lambda s: bool(judge(s, way)), started + 0.8 * seconds)
+    way = fewest_rules(source, way, judge, started + seconds)
+    return Finding(source, way, judge(source, way) or problem)
+
+
+def shrink(source: Source, fails: Callable[[Source], bool], deadline: float) -> Source:
+    """The smallest program found until `deadline` that still fails."""
     changed = True
     while changed:
         changed = False
@@ -53,12 +63,14 @@ def _smaller(source: Source) -> Iterator[Source]:
     if len(source.outputs) > 1:
         for name in source.outputs:
             yield replace(source, outputs=(name,)).trimmed()
+        for name in source.outputs:
+            yield replace(source, outputs=_less(source.outputs, name)).trimmed()
     for step in reversed(source.steps[:-1]):
         yield replace(source, outputs=(step.name,)).trimmed()
     values = source.values()
     for step in source.steps:
         value = values.get(step.name)
-        if value is None or "_(" in step.text:
+        if value is None or step.writes:
             continue
         leaf = Leaf(f"i{step.name}", "input", random_text(value.shape, value.dtype))
         yield _without(replace(source, leaves=(*source.leaves, leaf)), step, leaf.name)
@@ -66,6 +78,10 @@ def _smaller(source: Source) -> Iterator[Source]:
             same = values.get(read)
             if same is not None and (same.shape, same.dtype) == (value.shape, value.dtype):
                 yield _without(source, step, read)
+
+
+def _less(names: Sequence[str], gone: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name != gone)
 
 
 def _without(source: Source, gone: Step, name: str) -> Source:
@@ -77,21 +93,22 @@ def _without(source: Source, gone: Step, name: str) -> Source:
 
     steps = tuple(renamed(step) for step in source.steps if step is not gone)
     outputs = tuple(name if o == gone.name else o for o in source.outputs)
-    return replace(source, steps=steps, outputs=outputs).trimmed()
+    return replace(source, steps=steps, outputs=tuple(dict.fromkeys(outputs))).trimmed()
 
 
-def fewest_rules(way: Way, fails: Callable[[Way], bool], seconds: float = 60.0) -> Way:
-    """The way with the fewest rules found with which it still fails."""
-    deadline = time.monotonic() + seconds
-    names = way.rules or tuple(rule.name for rule in rewrites.DEFAULT)
-    if fails(replace(way, rules=())):
+def fewest_rules(source: Source, way: Way, judge: Judge, deadline: float) -> Way:
+    """The way with the fewest rules found until `deadline` with which the program still fails."""
+    names = tuple(rule.name for rule in rewrites.DEFAULT) if way.rules is None else way.rules
+    if judge(source, replace(way, rules=())):
         return replace(way, rules=())
     size = len(names) // 2
     while size:
         start = 0
-        while start < len(names) and time.monotonic() <= deadline:
+        while start < len(names):
+            if time.monotonic() > deadline:
+                return replace(way, rules=names)
             left = names[:start] + names[start + size :]
-            if left and fails(replace(way, rules=left)):
+            if left and judge(source, replace(way, rules=left)):
                 names = left
             else:
                 start += size

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from re import Pattern
+from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from eqsat.functions import Function
+from eqsat.operators import OPERATORS
+
+NAMES = {
+    "torch": torch,
+    "F": torch.nn.functional,
+    "op": OPERATORS,
+    "Function": Function,
+    "fn": Function,
+}
+HEADER = """import torch
+import torch.nn.functional as F
+from eqsat.functions import Function
+from eqsat.operators import OPERATORS as op
+
+fn = Function
+"""
 
 
 @dataclass(frozen=True)
@@ -27,6 +48,11 @@ class Step:
     text: str
     reads: tuple[str, ...]
 
+    @property
+    def writes(self) -> bool:
+        """Whether the statement changes a value in place."""
+        return any(mark in self.text for mark in ("_(", "] = ", "inplace"))
+
 
 @dataclass(frozen=True)
 class Source:
@@ -42,7 +68,7 @@ class Source:
         needed = set(self.outputs)
         steps: list[Step] = []
         for step in reversed(self.steps):
-            if step.name in needed or "_(" in step.text:
+            if step.name in needed or step.writes:
                 needed |= {step.name, *step.reads}
                 steps.append(step)
         leaves = tuple(leaf for leaf in self.leaves if leaf.name in needed)
@@ -75,17 +101,43 @@ class Source:
         names = run([str(self)])
         return names["M"]().eval(), names["args"]
 
+    def leaf_values(self) -> dict[str, Tensor]:
+        """The value of each leaf, the same every time."""
+        torch.manual_seed(0)
+        names = run(f"{leaf.name} = {leaf.text}" for leaf in self.leaves)
+        return {leaf.name: names[leaf.name] for leaf in self.leaves}
+
     def values(self) -> dict[str, Tensor]:
         """The value of each name."""
-        torch.manual_seed(0)
-        made = [f"{leaf.name} = {leaf.text}" for leaf in self.leaves]
-        names = run([*made, *(step.text for step in self.steps)])
+        names = run((step.text for step in self.steps), self.leaf_values())
         return {name: value for name, value in names.items() if isinstance(value, Tensor)}
 
 
-def run(statements: Iterable[str], given: dict[str, Tensor] | None = None) -> dict[str, Any]:
+def merged(sources: Iterable[Source]) -> Source:
+    """The programs as one, which returns what each of them does."""
+    leaves: list[Leaf] = []
+    steps: list[Step] = []
+    outputs: list[str] = []
+    for number, source in enumerate(sources):
+        names = {n.name: f"{n.name}_{number}" for n in (*source.leaves, *source.steps)}
+        pattern = re.compile("|".join(rf"\b{name}\b" for name in names))
+
+        def renamed(text: str, names: dict[str, str] = names, p: Pattern[str] = pattern) -> str:
+            return p.sub(lambda match: names[match[0]], text)
+
+        leaves += [Leaf(names[leaf.name], leaf.kind, leaf.text) for leaf in source.leaves]
+        for step in source.steps:
+            reads = tuple(names[name] for name in step.reads)
+            steps.append(Step(names[step.name], renamed(step.text), reads))
+        outputs += [names[name] for name in source.outputs]
+    return Source(tuple(leaves), tuple(steps), tuple(outputs))
+
+
+def run(
+    statements: Iterable[str | CodeType], given: dict[str, Tensor] | None = None
+) -> dict[str, Any]:
     """The names after these statements, run one after the other. Raises what they raise."""
-    names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **(given or {})}
+    names: dict[str, Any] = {**NAMES, **(given or {})}
     with torch.no_grad():
         for statement in statements:
             exec(statement, names)

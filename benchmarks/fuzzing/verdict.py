@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -36,11 +35,11 @@ def verdict(source: Source, way: Way) -> str | None:
         return None
     noise = given
     if way.numerics != "strict":
-        noise = call(program.module(), [_nudged(a) for a in args])
+        noise = call(program.module(), [nudged(a) for a in args])
     strict = way.numerics == "strict" and not any(word in str(source) for word in CONTRACTIONS)
     try:
         for module in way.results(program):
-            for difference in differences(given, call(module, args), strict, noise):
+            for _, difference in differences(given, call(module, args), strict, noise):
                 return difference
             probed = check(program.module(), module, args, numerics=way.numerics)
             rounding = way.numerics == "strict" and not strict
@@ -70,7 +69,7 @@ class Seen:
 
     outputs: tuple[Any, ...]
     after: dict[str, Tensor]
-    shared: frozenset[tuple[str, str]]
+    shared: frozenset[tuple[str, ...]]
 
 
 def call(module: torch.nn.Module, args: Sequence[Tensor]) -> Seen:
@@ -93,12 +92,16 @@ def call(module: torch.nn.Module, args: Sequence[Tensor]) -> Seen:
 
 def _shared(
     outputs: Sequence[Any], inputs: dict[str, Tensor], state: dict[str, Tensor]
-) -> frozenset[tuple[str, str]]:
+) -> frozenset[tuple[str, ...]]:
     """Which outputs lie in the memory of others, of inputs, or of state (weights may be new)."""
     places = [(f"output {i}", o) for i, o in enumerate(outputs) if isinstance(o, Tensor)]
     lent = [*inputs.items(), *(("state", value) for value in state.values())]
-    pairs = [*combinations(places, 2), *product(places, lent)]
-    return frozenset((a, b) for (a, x), (b, y) in pairs if _overlap(x, y))
+    beside: dict[int, dict[str, None]] = {}
+    for name, value in (*places, *lent):
+        if value.numel():
+            beside.setdefault(value.untyped_storage().data_ptr(), {})[name] = None
+    groups = (tuple(names) for names in beside.values() if len(names) > 1)
+    return frozenset(g for g in groups if any(name.startswith("output") for name in g))
 
 
 def _copy(value: Tensor) -> Tensor:
@@ -108,28 +111,26 @@ def _copy(value: Tensor) -> Tensor:
     return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
 
 
-def _overlap(x: Tensor, y: Tensor) -> bool:
-    return x.numel() > 0 and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
-
-
-def differences(given: Seen, result: Seen, strict: bool, noise: Seen) -> Iterator[str]:
-    """How two calls differ."""
+def differences(given: Seen, result: Seen, strict: bool, noise: Seen) -> Iterator[tuple[int, str]]:
+    """How two calls differ: the place of an output, or -1, and the difference."""
     if len(given.outputs) != len(result.outputs):
-        yield f"{len(given.outputs)} outputs became {len(result.outputs)}"
+        yield -1, f"{len(given.outputs)} outputs became {len(result.outputs)}"
         return
     for i, (a, b, c) in enumerate(zip(given.outputs, result.outputs, noise.outputs, strict=True)):
         if not isinstance(a, Tensor):
             if a != b:
-                yield f"output {i}: {a!r} became {b!r}"
+                yield i, f"output {i}: {a!r} became {b!r}"
             continue
-        yield from (f"output {i}: {d}" for d in _differ(a, b, c, strict))
+        yield from ((i, f"output {i}: {d}") for d in _differ(a, b, c, strict))
         if any(n > 1 and s != t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=False)):
-            yield f"output {i}: strides {a.stride()} became {b.stride()}"
+            yield i, f"output {i}: strides {a.stride()} became {b.stride()}"
     if given.shared != result.shared:
-        yield f"aliases {sorted(given.shared)} became {sorted(result.shared)}"
+        yield -1, f"aliases {sorted(given.shared)} became {sorted(result.shared)}"
     for name, a in given.after.items():
         if name in result.after:
-            yield from (f"{name} after: {d}" for d in _differ(a, result.after[name], a, strict))
+            yield from (
+                (-1, f"{name} after: {d}") for d in _differ(a, result.after[name], a, strict)
+            )
 
 
 def _differ(a: Tensor, b: Tensor, moved: Tensor, strict: bool) -> Iterator[str]:
@@ -163,6 +164,6 @@ def _differ(a: Tensor, b: Tensor, moved: Tensor, strict: bool) -> Iterator[str]:
             yield f"off by {error:.3g} (allowed {allowed:.3g})"
 
 
-def _nudged(value: Tensor) -> Tensor:
+def nudged(value: Tensor) -> Tensor:
     """The value as it lies, a little larger."""
     return _copy(value).mul_(1 + NUDGE[value.dtype]) if value.is_floating_point() else value
