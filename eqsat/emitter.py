@@ -145,4 +145,4 @@ def trimmed(
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [str(v) for v in value]
-    return (type(value), value) if isinstance(value, (bool, int, float, str)) else value
+    return (type(value), repr(value)) if isinstance(value, (bool, int, float, str)) else value

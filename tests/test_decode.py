@@ -155,6 +155,7 @@ def test_second_layout_of_a_value_is_one_copy() -> None:
         lambda x: (2 - x, 2 / x, 2**x, x % 3, 3 // x, x < 3, torch.where(x > 1, 2.0, x)),
         lambda x: torch.index_put(x, (torch.arange(2),), x[:2]),
         lambda x: torch.ops.aten.native_layer_norm(x, [6], None, None, 1e-5),
+        lambda x: 1 / torch.constant_pad_nd(x, (1, 1), -0.0),
     ],
 )
 def test_graph_comes_back_equal(function: Callable[..., Any]) -> None:

@@ -51,7 +51,7 @@ def _pad(c: Call) -> Any:
         padding = padding[:-2]
     if not padding:
         return c.x
-    value, dtype = c["value"] or 0, val(c.x).dtype
+    value, dtype = 0 if c["value"] is None else c["value"], val(c.x).dtype
     if isinstance(value, Node):
         return None
     kind = bool if dtype == torch.bool else float if dtype.is_floating_point else int
