@@ -10,6 +10,7 @@ import argparse
 import itertools
 import multiprocessing
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from rich.table import Table
 
 import rewrites
 
-BATCH = 40  # programs that are saturated together
+BATCH = 100  # programs that are saturated together
 SELECTED = 3  # one batch in so many is also decoded
 
 
@@ -49,10 +50,18 @@ class Tally:
         self.operators += other.operators
         self.findings += other.findings
 
+    def __str__(self) -> str:
+        return (
+            f"{self.programs:,} programs of {len(self.operators)} kinds of calls, "
+            f"{self.enodes:,} e-nodes computed, {len(self.rules)} of {len(rewrites.DEFAULT)} "
+            f"rules fired, {self.skipped} not traced by torch, {len(self.findings)} failed"
+        )
+
 
 def batch(seed: int) -> Tally:
     """The programs from `seed` on, together, and number `seed` by itself the whole way."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # torch's own, of what the programs call
     sources = [generate(small_plan(number)) for number in range(seed, seed + BATCH)]
     way = way_of(seed // BATCH)
     seen = examine(sources, way, select=seed // BATCH % SELECTED == 0)
@@ -94,22 +103,19 @@ def main() -> None:
     options = parser.parse_args()
     console, total = Console(), Tally()
     started = time.monotonic()
-    for tally in batches(options.seed, options.workers):
-        total.add(tally)
-        for finding in tally.findings:
-            console.rule(f"finding {len(total.findings)}")
-            print(finding, flush=True)
-        if time.monotonic() - started > options.seconds:
-            break
+    with console.status("the first programs") as status:
+        for tally in batches(options.seed, options.workers):
+            total.add(tally)
+            for finding in tally.findings:
+                console.rule("finding")
+                print(finding, flush=True)
+            status.update(str(total))
+            if time.monotonic() - started > options.seconds:
+                break
     if options.rules:
         console.print(rule_table(total))
-    never = [rule.name for rule in rewrites.DEFAULT if not total.rules[rule.name]]
-    print(f"{len(never)} of {len(rewrites.DEFAULT)} rules never fired: {', '.join(never)}")
-    print(
-        f"{total.programs} programs of {len(total.operators)} kinds of ATen calls, {total.enodes} "
-        f"e-nodes computed, {total.skipped} programs not traced by torch, "
-        f"{len(total.findings)} failed"
-    )
+    print(total)
+    raise SystemExit(bool(total.findings))
 
 
 def rule_table(tally: Tally) -> Table:

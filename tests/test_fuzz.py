@@ -18,9 +18,9 @@ from benchmarks.fuzzing.source import Leaf, Source, Step
 from benchmarks.fuzzing.verdict import verdict
 from eqsat.rewrite import Rewrite
 
-PARTS, BATCHES, BATCH = 2, 10, 100  # 2,000 programs, 100 of them saturated together
-STEPS = (3, 4, 5, 6)
-MOST = 99_999
+PARTS, BATCHES, BATCH = 2, 5, 200  # 2,000 programs, 200 of them saturated together
+STEPS = (4, 3, 5, 2)
+NUMBERS = 2_500  # of programs, in each part others
 SELECTED = 3  # one batch in so many is also decoded
 
 
@@ -38,11 +38,13 @@ def drawn(part: int) -> list[Plan]:
     @hypothesis.settings(
         max_examples=BATCHES * BATCH, database=None, phases=(hypothesis.Phase.generate,)
     )
-    @hypothesis.given(kinds(), st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, MOST))
+    @hypothesis.given(
+        kinds(), st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, NUMBERS - 1)
+    )
     def draw(kinds: tuple[str, ...], steps: int, wild: int, seed: int) -> None:
         while seed in found:
-            seed = (seed + 7_919) % MOST
-        found[seed] = Plan(seed, steps, kinds, writes=False, wild=wild == 9)
+            seed = (seed + 1) % NUMBERS
+        found[seed] = Plan(PARTS * seed + part, steps, kinds, writes=False, wild=wild == 9)
 
     draw()
     return list(found.values())
@@ -58,7 +60,7 @@ def test_all_members_of_a_class_are_equal_in_two_thousand_programs(part: int) ->
         way = way_of(part * BATCHES + number)
         batch = [generate(plan) for plan in known[number * BATCH : (number + 1) * BATCH]]
         seen = examine(batch, way, select=way.seed % SELECTED == 0)
-        assert not seen.faults, "\n\n".join(map(str, blame(seen, way))) or seen.faults
+        assert not seen.fault, "\n\n".join(map(str, blame(seen, way)))
         programs += len(seen.sources)
         operators.update(seen.operators)
         fired.update(seen.rules)
@@ -99,7 +101,7 @@ def test_a_rule_that_is_wrong_on_nan_alone_is_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rewrites, "DEFAULT", rewrites.DEFAULT + [WITHOUT_NAN])
     source = Source((LEAF,), (Step("v0", "v0 = torch.relu(i0)", ("i0",)),), ("v0",))
     seen = examine([source], Way("members", "default", 1))
-    assert "nan inputs" in seen.faults[-1]
+    assert "nan inputs" in seen.fault
 
 
 def test_a_wrong_rule_is_found_in_what_is_extracted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -32,18 +32,16 @@ RELAXED_STYLES = ("other", "zero")
 
 @dataclass(frozen=True)
 class Examined:
-    """What one batch showed: the programs traced, their faults, and what was done to find them.
+    """What one batch showed: the programs traced, what is wrong, and what was done to find it.
 
-    `rules` counts the unions that each rule made, `computed` the e-nodes; `faults` holds a text for
-    the place of a program at fault, or for -1 where the place is not known.
+    `rules` counts the unions that each rule made, `operators` the calls, `computed` the e-nodes.
     """
 
     sources: tuple[Source, ...]
-    faults: dict[int, str] = field(default_factory=dict[int, str])
+    fault: str = ""
     rules: Counter[str] = field(default_factory=Counter[str])
     operators: Counter[str] = field(default_factory=Counter[str])
     computed: int = 0
-    skipped: tuple[str, ...] = ()
 
 
 def examine(sources: Sequence[Source], way: Way, select: bool = True) -> Examined:
@@ -52,41 +50,43 @@ def examine(sources: Sequence[Source], way: Way, select: bool = True) -> Examine
     if traced is None:
         return Examined(())
     operators = Counter(str(n.target) for n in traced.graph.nodes if n.op == "call_function")
-    encoding = encode(traced.graph, traced.constants)
+    seen = Examined(traced.sources, operators=operators)
     within = (rule.within(NAMES[way.numerics]) for rule in _rules(way))
-    snapshot, record = saturate(encoding, [r for r in within if r is not None], LIMITS)
+    try:
+        encoding = encode(traced.graph, traced.constants)
+        snapshot, record = saturate(encoding, [r for r in within if r is not None], LIMITS)
+    except Exception as error:  # noqa: BLE001 - whatever it raises is a finding
+        return replace(seen, fault=f"{type(error).__name__}: {error}")
     if record.enodes > LARGEST:
         sizes = f"{len(encoding.rows)} e-nodes became {record.enodes}"
-        return Examined(traced.sources, {-1: f"{sizes} in {len(record.iterations)} iterations"})
-    faults: dict[int, str] = {}
-    computed, skipped = 0, []
-    known: Evaluation | None = None
+        return replace(seen, fault=f"{sizes} in {len(record.iterations)} iterations")
+    fault, computed = _computed(traced, encoding, snapshot, way)
+    if select and not fault:
+        fault = _selected(traced, encoding, snapshot, way)
+    admitted = Counter({count.name: count.admitted for count in record.rules if count.admitted})
+    return replace(seen, fault=fault, rules=admitted, computed=computed)
+
+
+def _computed(traced: Traced, encoding: Encoding, snapshot: Snapshot, way: Way) -> tuple[str, int]:
+    """Where members of a class differ on inputs of three styles, and how many were computed."""
     others = RELAXED_STYLES if way.numerics == "relaxed" else STYLES
     styles = ("example", others[way.seed % len(others)], others[(way.seed + 1) % len(others)])
+    known: Evaluation | None = None
+    computed = 0
     for style in styles:
-        try:
-            seen = evaluation(traced, encoding, snapshot, way, style)
-        except Exception as error:  # noqa: BLE001 - the given program raises on such inputs
-            skipped.append(f"{style}: {type(error).__name__}: {str(error)[:80]}")
-            continue
+        seen = evaluation(traced, encoding, snapshot, way, style)
         computed += seen.computed
         conflict = seen.conflict or (None if known is None else changed_constant(known, seen))
         known = known or seen
         if conflict is not None:
-            faults[-1] = f"{style} inputs, class {conflict.cls}: {conflict.text}"
-            break
-    if select and not faults:
-        faults |= _selected(traced, encoding, snapshot, way)
-    admitted = Counter({count.name: count.admitted for count in record.rules if count.admitted})
-    return Examined(traced.sources, faults, admitted, operators, computed, tuple(skipped))
+            return f"{style} inputs, class {conflict.cls}: {conflict.text}", computed
+    return "", computed
 
 
 def problem_of(source: Source, way: Way) -> str | None:
     """What is wrong with one program, nothing is "", not traced is None."""
     seen = examine([source], way)
-    if not seen.sources:
-        return None
-    return next(iter(seen.faults.values()), "")
+    return seen.fault if seen.sources else None
 
 
 def way_of(number: int) -> Way:
@@ -96,24 +96,24 @@ def way_of(number: int) -> Way:
 
 def blame(seen: Examined, way: Way) -> Iterator[Finding]:
     """A program at fault, as small as can be; a few in one where none fails by itself."""
-    if not seen.faults:
+    if not seen.fault:
         return
-    suspects, problem = seen.sources, next(iter(seen.faults.values()))
+    suspects = seen.sources
     while len(suspects) > 1:
         middle = len(suspects) // 2
         halves = (suspects[:middle], suspects[middle:])
-        smaller = next((half for half in halves if examine(half, way).faults), None)
+        smaller = next((half for half in halves if examine(half, way).fault), None)
         if smaller is None:
             break
         suspects = smaller
     source = suspects[0] if len(suspects) == 1 else merged(suspects)
-    yield explain(source, way, problem, problem_of)
+    yield explain(source, way, seen.fault, problem_of)
 
 
 def evaluation(
     traced: Traced, encoding: Encoding, snapshot: Snapshot, way: Way, style: str
 ) -> Evaluation:
-    """Every e-node computed on inputs of a style. Raises what the given programs raise on them."""
+    """Every e-node computed on inputs of a style."""
     lax = style == "inf" or (way.numerics == "relaxed" and style != "example")
     agreement = Agreement(signs=way.numerics == "strict", finite=lax)
     leaves = styled(traced, style, way.seed)
@@ -152,7 +152,7 @@ def _rules(way: Way) -> Iterator[Rewrite]:
             yield rule
 
 
-def _selected(traced: Traced, encoding: Encoding, snapshot: Snapshot, way: Way) -> dict[int, str]:
+def _selected(traced: Traced, encoding: Encoding, snapshot: Snapshot, way: Way) -> str:
     """Where a program taken at random from the e-graph differs from the given one."""
     args = traced.leaves
     given = call(traced.module, args)
@@ -161,8 +161,6 @@ def _selected(traced: Traced, encoding: Encoding, snapshot: Snapshot, way: Way) 
         graph = taken(snapshot, encoding, traced.mode, way.seed)
         result = call(GraphModule(traced.module, graph), args)
     except Exception as error:  # noqa: BLE001 - whatever it raises is a finding
-        return {-1: f"{type(error).__name__}: {error}"}
-    for place, difference in differences(given, result, False, noise):
-        program = next((i for i, span in enumerate(traced.spans) if place in span), -1)
-        return {program: f"taken at random: {difference}"}
-    return {}
+        return f"taken at random: {type(error).__name__}: {error}"
+    found = differences(given, result, False, noise)
+    return next((f"taken at random: {difference}" for difference in found), "")

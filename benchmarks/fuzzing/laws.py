@@ -19,7 +19,7 @@ from .pool import Pool
 
 SAMPLES = 2  # of each rule, drawn once
 ATTEMPTS = 80  # for them,
-MOST = 250  # or for the first
+MOST = 150  # or for the first
 WIDE = 200  # elements of an operand, at most
 DTYPES = frozenset((torch.float64, torch.float32, torch.int64, torch.int32, torch.bool))
 WIDER = {

@@ -25,6 +25,20 @@ from eqsat.snapshot import NUMBER, Snapshot
 
 from .agreement import NUDGE, Agreement, apart, nudged, precision, size
 
+RAISED = object()  # what stands for a value that the given program has not: it raised
+
+
+class _Given(Interpreter):
+    """Runs what can be run of the given programs, each by itself."""
+
+    def run_node(self, n: Node) -> Any:
+        if n.op == "output" or any(self.env[read] is RAISED for read in n.all_input_nodes):
+            return RAISED
+        try:
+            return super().run_node(n)
+        except Exception:  # noqa: BLE001 - some functions refuse NaN, and so may the others
+            return RAISED
+
 
 @dataclass(frozen=True)
 class Conflict:
@@ -36,7 +50,10 @@ class Conflict:
 
 @dataclass
 class Evaluation:
-    """The value of each class on one set of inputs, and how many e-nodes were computed for it."""
+    """The value of each class on one set of inputs, and how many e-nodes were computed for it.
+
+    Where the given program has `raised` what it does on such inputs, classes are without values.
+    """
 
     snapshot: Snapshot
     encoding: Encoding
@@ -45,6 +62,7 @@ class Evaluation:
     rounded: dict[int, float] = field(default_factory=dict[int, float])  # tolerances
     makers: dict[int, str] = field(default_factory=dict[int, str])
     computed: int = 0
+    raised: bool = False
     conflict: Conflict | None = None
 
     def run(self, module: GraphModule, leaves: Sequence[Tensor]) -> Evaluation:
@@ -56,13 +74,16 @@ class Evaluation:
 
     def _given(self, module: GraphModule, leaves: Sequence[Tensor]) -> None:
         """The values that the given program has itself; what was united must be equal."""
-        interpreter = Interpreter(module, garbage_collect_values=False)
+        interpreter = _Given(module, garbage_collect_values=False)
         interpreter.run(*leaves)
         rounded: dict[Node, float] = {}
         for node in module.graph.nodes:
             if node not in interpreter.env:
                 continue
             value = interpreter.env[node]
+            if value is RAISED:
+                self.raised = True
+                continue
             below = (rounded.get(n, 0.0) for n in node.all_input_nodes)
             rounded[node] = max(precision(value), *below, 0.0)
             if node in self.encoding.handles:
@@ -99,6 +120,8 @@ class Evaluation:
         try:
             value = self._value(k, children)
         except Exception as error:  # noqa: BLE001 - whatever it raises is a finding
+            if self.raised and s.classes[k] not in self.values:
+                return
             self._report(s.classes[k], f"{self._shown(k)} raises {type(error).__name__}: {error}")
             return
         self.computed += 1

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .source import Leaf, random_text, run
 
-EPOCH = 100_000  # programs that draw on the same samples of rules
+EPOCH = 5_000  # programs that draw on the same samples of rules
 
 COMMON = ((3, 4), (3, 4), (4,), (2, 3, 4), (4, 4), (1, 4), (2, 4, 5, 5), (4, 6), (3, 1))
 """Shapes that steps often ask for, so that what one makes another takes."""

@@ -35,14 +35,13 @@ class Traced:
     """Programs that share nothing, as one ATen graph.
 
     `leaves` are what its placeholders stand for, in their order; `constants` those that never
-    change, by placeholder; `spans` the outputs of each program.
+    change, by placeholder.
     """
 
     sources: tuple[Source, ...]
     module: GraphModule
     leaves: tuple[Tensor, ...]
     constants: Mapping[str, Tensor]
-    spans: tuple[range, ...]
     mode: FakeTensorMode
 
     @property
@@ -92,14 +91,5 @@ def together(sources: Sequence[Source]) -> Traced | None:
         module=module,
         leaves=tuple(leaves),
         constants={node.name: value for node, value, kind in fixed if kind != "input"},
-        spans=_spans(good),
         mode=mode if mode is not None else FakeTensorMode(),
     )
-
-
-def _spans(sources: Sequence[Source]) -> tuple[range, ...]:
-    spans: list[range] = []
-    for source in sources:
-        start = spans[-1].stop if spans else 0
-        spans.append(range(start, start + len(source.outputs)))
-    return tuple(spans)

@@ -39,7 +39,7 @@ def verdict(source: Source, way: Way) -> str | None:
     strict = way.numerics == "strict" and not any(word in str(source) for word in CONTRACTIONS)
     try:
         for module in way.results(program):
-            for _, difference in differences(given, call(module, args), strict, noise):
+            for difference in differences(given, call(module, args), strict, noise):
                 return difference
             probed = check(program.module(), module, args, numerics=way.numerics)
             rounding = way.numerics == "strict" and not strict
@@ -111,26 +111,26 @@ def _copy(value: Tensor) -> Tensor:
     return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
 
 
-def differences(given: Seen, result: Seen, strict: bool, noise: Seen) -> Iterator[tuple[int, str]]:
-    """How two calls differ: the place of an output, or -1, and the difference."""
+def differences(given: Seen, result: Seen, strict: bool, noise: Seen) -> Iterator[str]:
+    """How two calls differ; the strides of what is empty say nothing."""
     if len(given.outputs) != len(result.outputs):
-        yield -1, f"{len(given.outputs)} outputs became {len(result.outputs)}"
+        yield f"{len(given.outputs)} outputs became {len(result.outputs)}"
         return
     for i, (a, b, c) in enumerate(zip(given.outputs, result.outputs, noise.outputs, strict=True)):
         if not isinstance(a, Tensor):
             if a != b:
-                yield i, f"output {i}: {a!r} became {b!r}"
+                yield f"output {i}: {a!r} became {b!r}"
             continue
-        yield from ((i, f"output {i}: {d}") for d in _differ(a, b, c, strict))
-        if any(n > 1 and s != t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=False)):
-            yield i, f"output {i}: strides {a.stride()} became {b.stride()}"
+        yield from (f"output {i}: {difference}" for difference in _differ(a, b, c, strict))
+        pairs = zip(a.shape, a.stride(), b.stride(), strict=False)
+        if a.numel() and any(n > 1 and s != t for n, s, t in pairs):
+            yield f"output {i}: strides {a.stride()} became {b.stride()}"
     if given.shared != result.shared:
-        yield -1, f"aliases {sorted(given.shared)} became {sorted(result.shared)}"
+        yield f"aliases {sorted(given.shared)} became {sorted(result.shared)}"
     for name, a in given.after.items():
         if name in result.after:
-            yield from (
-                (-1, f"{name} after: {d}") for d in _differ(a, result.after[name], a, strict)
-            )
+            found = _differ(a, result.after[name], a, strict)
+            yield from (f"{name} after: {difference}" for difference in found)
 
 
 def _differ(a: Tensor, b: Tensor, moved: Tensor, strict: bool) -> Iterator[str]:
