@@ -173,13 +173,13 @@ POOL = (
     Rewrite("nearest-unary",          lambda f, x, z, s:                   (f(upsample_nearest2d(x, z, s)), upsample_nearest2d(f(x), z, s)),                                         when=stays, numerics=ROUNDING, exact=steady),
     Rewrite("nearest-binary",         lambda f, x, y, z, s:                (f(upsample_nearest2d(x, z, s), upsample_nearest2d(y, z, s)), upsample_nearest2d(f(x, y), z, s)),         when=lambda f, x, y: x.shape == y.shape and stay(f, x, y), numerics=ROUNDING),
     Rewrite("nearest-binary-planes",  lambda f, x, y, z, s:                (f(upsample_nearest2d(x, z, s), y), upsample_nearest2d(f(x, y), z, s)),                                   when=lambda f, x, y: planar(y) and y.ndim <= x.ndim and stay(f, x, y), numerics=ROUNDING),
-    # Padding.
+    # Padding. Some kernels multiply the zeros beside an image, which is NaN where a weight is not finite; others skip them.
     Rewrite("pad-nothing",            lambda x, p, v:                      (pad(x, p, v), x),                                                                                        when=lambda p: not any(p)),
     Rewrite("pad-compose",            lambda x, p, q, v:                   (pad(pad(x, p, v), q, v), pad(x, summed(p, q), v))),
     Rewrite("slice-pad",              lambda x, p, v, d, s, e, k:          (slice_(pad(x, p, v), d, s, e, k), pad(slice_(x, d, s, e, k), p, v)),                                     when=lambda p, d: beside(p, d) == (0, 0)),
     Rewrite("slice-pad-inside",       lambda x, p, v, d, s, e, k:          (slice_(pad(x, p, v), d, s, e, k), pad(cut(x, inner(p, d, s, e, k)), without(p, d), v)),                   when=lambda x, p, d, s, e: any(beside(p, d)) and beside(p, d)[0] <= s and e <= beside(p, d)[0] + x.shape[d]),
-    Rewrite("convolution-pad",        lambda x, q, v, w, a, b, c, t, o, g: (convolution(pad(x, q, v), w, a, b, c, t, o, g), convolution(x, w, a, absorbed(b, q), c, t, o, g)),       when=lambda x, q, v, t: v == 0 and symmetric(t, q, x.ndim), numerics=ROUNDING),
-    Rewrite("convolution-bias-pad",   lambda x, q, v, w, u, a, b, c, t, o, g: (convolution(pad(x, q, v), w, u, a, b, c, t, o, g), convolution(x, w, u, a, absorbed(b, q), c, t, o, g)), when=lambda x, q, v, t: v == 0 and symmetric(t, q, x.ndim), numerics=ROUNDING),
+    Rewrite("convolution-pad",        lambda x, q, v, w, a, b, c, t, o, g: (convolution(pad(x, q, v), w, a, b, c, t, o, g), convolution(x, w, a, absorbed(b, q), c, t, o, g)),       when=lambda x, q, v, t: v == 0 and symmetric(t, q, x.ndim), numerics=ROUNDING, facts=(finite("w"),)),
+    Rewrite("convolution-bias-pad",   lambda x, q, v, w, u, a, b, c, t, o, g: (convolution(pad(x, q, v), w, u, a, b, c, t, o, g), convolution(x, w, u, a, absorbed(b, q), c, t, o, g)), when=lambda x, q, v, t: v == 0 and symmetric(t, q, x.ndim), numerics=ROUNDING, facts=(finite("w"),)),
     # Rolling.
     Rewrite("roll-compose",           lambda x, s, t, d:                   (roll(roll(x, s, d), t, d), roll(x, turned(x.shape, s, t, d), d))),
     Rewrite("roll-nothing",           lambda x, s, d:                      (roll(x, s, d), x),                                                                                       when=lambda s: not any(s)),

@@ -74,6 +74,13 @@ def test_attention_on_short_rows_keeps_nan() -> None:
     check(lambda x: attend(x, x * 0.5, x, is_causal=True), x)
 
 
+def test_padding_stays_outside_a_convolution_whose_weight_may_be_nan() -> None:
+    x, w = torch.randn(3, 2, 4, 4), torch.randn(3, 2, 2, 2)
+    w[0, 0, 0, 0] = torch.nan
+    pad, conv = torch.nn.functional.pad, torch.nn.functional.conv2d
+    check(lambda x, w: conv(pad(x, (1, 1, 1, 1)), w), x, w)
+
+
 def test_dims_that_became_static_do_not_stop_the_optimizer() -> None:
     class Products(torch.nn.Module):
         def __init__(self) -> None:
