@@ -36,7 +36,11 @@ def drawn(part: int) -> list[Plan]:
 
     @hypothesis.seed(part)
     @hypothesis.settings(
-        max_examples=BATCHES * BATCH, database=None, phases=(hypothesis.Phase.generate,)
+        max_examples=BATCHES * BATCH,
+        database=None,
+        deadline=None,
+        phases=(hypothesis.Phase.generate,),
+        suppress_health_check=list(hypothesis.HealthCheck),  # a busy machine is no failure
     )
     @hypothesis.given(
         kinds(), st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, NUMBERS - 1)
