@@ -96,7 +96,7 @@ def batches(first: int, workers: int) -> Iterator[Tally]:
 def main() -> None:
     """Try random programs for a while, and print those whose result is wrong."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="no batch starts later")
     parser.add_argument("--seed", type=int, default=0, help="the number of the first program")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--rules", action="store_true", help="print how often each rule fired")
