@@ -22,7 +22,7 @@ _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary
 _numbers = itertools.count()
 SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
 MERGE_EVERY = 4  # iterations
-CLIMBS = 4  # operators that a slice climbs in an iteration: it has the whole program before it
+CLIMBS = 8  # operators that a slice climbs in an iteration: it has the whole program before it
 PROGRAM = (
     "(sort T)",
     "(constructor Node (i64) T)",

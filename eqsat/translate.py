@@ -63,9 +63,8 @@ class _Translation:
 
     def text(self) -> str:
         rewrite = self.rewrite
-        patterns = [self._pattern(side) for side in rewrite.left]
+        body = [text for i, side in enumerate(rewrite.left) for text in self._left(i, side)]
         actions = [self._action(side) for side in rewrite.right]
-        body = [f"(= r{i} {pattern})" for i, pattern in enumerate(patterns)]
         body += [f"(varying r{i})" for i, side in enumerate(rewrite.left) if _works(side)]
         body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
         for fact in rewrite.facts:
@@ -118,14 +117,24 @@ class _Translation:
         if isinstance(expr, Var):
             return self._v(expr.name)
         parts = [symbol_of(expr).name, *map(self._pattern, expr.children)]
-        for attr in expr.attributes:
-            if isinstance(attr, Attr):
-                fresh = f"c{len(self.checks)}"
-                self.checks.append((fresh, attr))
-                parts.append(fresh)
-            else:
-                parts.append(self._attribute(attr))
+        parts += [self._matched(attr) for attr in expr.attributes]
         return f"({' '.join(parts)})"
+
+    def _matched(self, attr: Any) -> str:
+        if not isinstance(attr, Attr):
+            return self._attribute(attr)
+        fresh = f"c{len(self.checks)}"
+        self.checks.append((fresh, attr))
+        return fresh
+
+    def _left(self, index: int, side: Expr) -> list[str]:
+        """The queries of a left side; an e-node that is its own operand has nothing new to say."""
+        operands = [self._pattern(child) for child in side.children]
+        names = [f"r{index}_{i}" for i in range(len(operands))]
+        attributes = [self._matched(attr) for attr in side.attributes]
+        call = " ".join([symbol_of(side).name, *names, *attributes])
+        found = [f"(= {name} {operand})" for name, operand in zip(names, operands, strict=True)]
+        return [f"(= r{index} ({call}))", *found, *(f"(!= r{index} {name})" for name in names)]
 
     def _action(self, expr: Expr) -> str:
         if isinstance(expr, Var):

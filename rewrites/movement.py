@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from eqsat.meta import Meta
 from eqsat.operators import (
@@ -133,6 +134,16 @@ def fixed(p: tuple[int, ...], dims: int) -> bool:
     return p[len(p) - dims :] == tuple(range(len(p) - dims, len(p)))
 
 
+def undoes(p: tuple[int, ...], q: tuple[int, ...]) -> bool:
+    """Whether the permutation `q` is the inverse of `p`."""
+    return fixed(composed(p, q), len(p))
+
+
+def same(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are known to be equal."""
+    return len(a) == len(b) and all(statically_known_true(m == n) for m, n in zip(a, b, strict=True))
+
+
 def queries(start: int, end: int, step: int, causal: bool, q: Any, k: Any) -> bool:
     """Whether a slice of the queries keeps the mask expressible: none, the first rows, or the last row alone."""
     return not causal or (step == 1 and (start == 0 or (end - start == 1 and end == q.shape[-2] == k.shape[-2])))
@@ -199,9 +210,11 @@ def _normed(name: str, operator: Any, parameters: int, when: Callable[..., bool]
 
 MOVEMENT = (
     # Views of views.
-    Rewrite("permute-compose",       lambda x, p, q:                  (permute(permute(x, p), q), permute(x, composed(p, q)))),
+    Rewrite("permute-compose",       lambda x, p, q:                  (permute(permute(x, p), q), permute(x, composed(p, q))),                  when=lambda p, q: not undoes(p, q)),
+    Rewrite("permute-inverse",       lambda x, p, q:                  (permute(permute(x, p), q), x),                                           when=undoes),
     Rewrite("permute-identity",      lambda x, p:                     (permute(x, p), x),                                                       when=lambda p: fixed(p, len(p))),
-    Rewrite("reshape-compose",       lambda x, y, z:                  (reshape(reshape(x, y), z), reshape(x, z))),
+    Rewrite("reshape-compose",       lambda x, y, z:                  (reshape(reshape(x, y), z), reshape(x, z)),                               when=lambda x, z: not same(x.shape, z)),
+    Rewrite("reshape-inverse",       lambda x, y, z:                  (reshape(reshape(x, y), z), x),                                           when=lambda x, z: same(x.shape, z)),
     Rewrite("reshape-identity",      lambda x, z:                     (reshape(x, z), x),                                                       when=lambda x, z: x.shape == z),
     Rewrite("expand-compose",        lambda x, y, z:                  (expand(expand(x, y), z), expand(x, z))),
     Rewrite("expand-identity",       lambda x, z:                     (expand(x, z), x),                                                        when=lambda x, z: x.shape == z),

@@ -68,6 +68,18 @@ def test_search_saturates_when_no_rule_adds_anything() -> None:
     assert saturation.iterations[-1].enodes == saturation.iterations[-2].enodes
 
 
+def test_value_that_is_its_own_operand_is_not_rewritten_for_ever() -> None:
+    one = Rewrite("mul-one", lambda x: (x * 1.0, x))
+    absorb = Rewrite(
+        "matmul-scale", lambda x, w, s: ((x @ w) * s, x @ (w * s)), facts=(constant("w", "s"),)
+    )
+    saturation, _ = search(
+        lambda x, w: (x @ w) * 1.0, (one, absorb), constants=("arg1_1",), inputs=(X, X)
+    )
+    assert saturation.stop is StopReason.SATURATED
+    assert [rule.admitted for rule in saturation.rules] == [1, 1]
+
+
 def test_without_rules_there_is_nothing_to_search() -> None:
     saturation, _ = search(total, ())
     assert saturation.stop is StopReason.SATURATED
