@@ -148,7 +148,7 @@ def pointwise(c: Call) -> Any:
     return Term(FAMILY[len(operands)], tuple(operands), (function,))
 
 
-_OTHERWISE = {*ARITHMETIC, *COMPARISONS, *BITWISE, "maximum", "minimum", "where", "to", "round"}
+_OTHERWISE = {*ARITHMETIC, *COMPARISONS, *BITWISE, "maximum", "minimum", "where", "to"}
 _BINARY = ("add", "sub", "mul", *COMPARISONS, "remainder", "fmod", *BITWISE)
 
 FUNCTIONS = {
