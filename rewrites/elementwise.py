@@ -66,7 +66,7 @@ def of_one_dtype(x: Any, a: Any, b: Any) -> bool:
 
 def negates(x: Any, y: Any) -> bool:
     """Whether `-y` is exact in the dtype in which it meets `x`; the least integer, and unsigned ones, wrap around."""
-    return isinstance(y, Meta) and (y.dtype.is_floating_point or y.dtype == x.dtype)
+    return isinstance(y, Meta) and not is_complex(x) and not is_complex(y) and (y.dtype.is_floating_point or y.dtype == x.dtype)
 
 
 def power_of_two(a: Any) -> bool:
@@ -105,22 +105,22 @@ ELEMENTWISE = (
     Rewrite("binary-commute",      lambda f, x, y:          (f(x, y), f(y, x)),                                        when=commutes, numerics=ROUNDING, exact=orderless),
     Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda f, x, z, t: f.name != "pow" and isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),  # powers of numbers are special-cased
     # Identities. x + 0.0 is not x where x is -0.0.
-    Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),
-    Rewrite("sub-zero",            lambda x, a:             (x - a, x),                                                when=lambda a: is_value(a, 0)),
+    Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and not is_complex(x) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),
+    Rewrite("sub-zero",            lambda x, a:             (x - a, x),                                                when=lambda x, a: is_value(a, 0) and not is_complex(x)),
     Rewrite("mul-one",             lambda x, a:             (x * a, x),                                                when=lambda x, a: is_value(a, 1) and not is_complex(x)),
     Rewrite("div-one",             lambda x, a:             (x / a, x),                                                when=lambda x, a: is_value(a, 1) and not is_complex(x)),
     Rewrite("pow-one",             lambda x, a:             (x ** a, x),                                               when=lambda a: is_value(a, 1)),
-    Rewrite("neg-neg",             lambda x:                (torch.neg(-x), x)),
+    Rewrite("neg-neg",             lambda x:                (torch.neg(-x), x),                                        when=lambda x: not is_complex(x)),
     Rewrite("not-not",             lambda x:                (torch.logical_not(torch.logical_not(x)), x)),
     Rewrite("idempotent",          lambda f, x:             (f(f(x)), f(x)),                                           when=lambda f: f.name in IDEMPOTENT),
-    Rewrite("abs-neg",             lambda x:                (torch.abs(-x), torch.abs(x)),                             when=lambda x: x.dtype.is_signed),
+    Rewrite("abs-neg",             lambda x:                (torch.abs(-x), torch.abs(x)),                             when=lambda x: x.dtype.is_signed and not is_complex(x)),
     Rewrite("where-same",          lambda c, x:             (torch.where(c, x, x), x)),
     Rewrite("where-not",           lambda c, x, y:          (torch.where(torch.logical_not(c), x, y), torch.where(c, y, x))),
     # Signs.
     Rewrite("sub-add",             lambda x, y:             (x - y, x + (-y)),                                         when=negates),
     Rewrite("add-sub",             lambda x, y:             (x + (-y), x - y),                                         when=negates),
     Rewrite("sub-number",          lambda x, a:             (x - a, x + (-a.value)),                                   when=lambda x, a: real(x) and number(a) and a.value != 0),
-    Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y)),                                     when=lambda x, y: negates(y, x), numerics=ROUNDING, exact=lambda x, y: not is_complex(x) and not is_complex(y)),
+    Rewrite("neg-mul",             lambda x, y:             ((-x) * y, -(x * y)),                                     when=lambda x, y: negates(y, x)),
     # Numbers and constants together.
     Rewrite("add-numbers",         lambda x, a, b:          ((x + a) + b, x + (a.value + b.value)),                    when=same_sign, numerics=ROUNDING),
     Rewrite("add-constants",       lambda x, a, b:          ((x + a) + b, x + (a + b)),                                when=of_one_dtype, facts=(constant("a", "b"),), numerics=ROUNDING),
@@ -131,7 +131,7 @@ ELEMENTWISE = (
     Rewrite("div-power-of-two",    lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and power_of_two(a) and holds(x, a.value, 1.0 / a.value)),
     Rewrite("div-number",          lambda x, a:             (x / a, x * (1.0 / a.value)),                              when=lambda x, a: real(x) and number(a) and a.value != 0 and not power_of_two(a) and holds(x, a.value, 1.0 / a.value), numerics=ROUNDING),
     # Powers and roots.
-    Rewrite("pow-square",          lambda x, a:             (x ** a, x * x),                                           when=lambda a: is_value(a, 2)),
+    Rewrite("pow-square",          lambda x, a:             (x ** a, x * x),                                           when=lambda x, a: is_value(a, 2) and not is_complex(x)),
     Rewrite("pow-cube",            lambda x, a:             (x ** a, (x * x) * x),                                     when=lambda a: is_value(a, 3), numerics=ROUNDING),
     Rewrite("pow-root",            lambda x, a:             (x ** a, torch.sqrt(x)),                                   when=lambda x, a: is_value(a, 0.5) and x.dtype.itemsize >= 4, numerics=ROUNDING),
     Rewrite("pow-rsqrt",           lambda x, a:             (x ** a, torch.rsqrt(x)),                                  when=lambda x, a: is_value(a, -0.5) and x.dtype.itemsize >= 4, numerics=ROUNDING),

@@ -60,9 +60,9 @@ LINEAR = (
     Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),              when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
     Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,           affine(x, a + c, b)),                  when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
     # Side by side.
-    Rewrite("matmul-add",         lambda x, y, v, w:       (x @ v + y @ w,                     cat(x, y, -1) @ cat(v, w, -2)),               numerics=ROUNDING, facts=(given("v", "w"), constant("v", "w"), distinct("x", "y"))),
-    Rewrite("affine-add",         lambda x, y, v, b, w, c: (affine(x, v, b) + affine(y, w, c), affine(cat(x, y, -1), cat(v, w, -2), b + c)), when=lambda v, b, w, c: is_bias(v, b) and is_bias(w, c), numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w", "c"), distinct("x", "y"))),
-    Rewrite("affine-add-matmul",  lambda x, y, w, b, v:    (affine(x, w, b) + y @ v,           affine(cat(x, y, -1), cat(w, v, -2), b)),     when=is_bias, numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w"), distinct("x", "y"))),
+    Rewrite("matmul-add",         lambda x, y, v, w:       (x @ v + y @ w,                     cat(x, y, -1) @ cat(v, w, -2)),               numerics=ROUNDING, facts=(given("v", "w"), constant("v", "w"), distinct("x", "y"), distinct("v", "w"))),
+    Rewrite("affine-add",         lambda x, y, v, b, w, c: (affine(x, v, b) + affine(y, w, c), affine(cat(x, y, -1), cat(v, w, -2), b + c)), when=lambda v, b, w, c: is_bias(v, b) and is_bias(w, c), numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w", "c"), distinct("x", "y"), distinct("v", "w"))),
+    Rewrite("affine-add-matmul",  lambda x, y, w, b, v:    (affine(x, w, b) + y @ v,           affine(cat(x, y, -1), cat(w, v, -2), b)),     when=is_bias, numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w"), distinct("x", "y"), distinct("v", "w"))),
     Rewrite("cat-matmul-columns", lambda x, v, w:          (cat(x @ v, x @ w, -1),             x @ cat(v, w, -1)),                           when=lambda v, w: v.ndim == w.ndim >= 2, numerics=ROUNDING),
     Rewrite("cat-matmul-rows",    lambda x, y, w, d:       (cat(x @ w, y @ w, d),              cat(x, y, d) @ w),                            when=stacked, numerics=ROUNDING),
 )

@@ -20,6 +20,8 @@ X = torch.linspace(-2, 2, 12).reshape(3, 4)
 class Scaled(nn.Module):
     """Divides by the root of a buffer, and returns the buffer."""
 
+    size: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("size", torch.tensor(64.0))

@@ -227,8 +227,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no change": (lambda: replacement("r", affine, affine, [X, W, B]), "nothing to replace"),
     "an operator without a term": (
-        lambda: replacement("r", lambda x: x.cumsum(0), lambda x: x, [X]),
-        "the search function: it calls aten.cumsum.default, which the language has no term for",
+        lambda: replacement("r", lambda x: x.sort(0).values, lambda x: x, [X]),
+        "the search function: it calls aten.sort.default, which the language has no term for",
     ),
     "random numbers": (
         lambda: replacement("r", lambda x: x + torch.rand(3, 4), lambda x: x, [X]),
