@@ -29,7 +29,9 @@ def fired(program: Program) -> set[str]:
     """The rules that unite something in the e-graph of a program."""
     module, inputs = program.build()
     with torch.no_grad():
-        report = eqsat.optimize(module, inputs, numerics=program.numerics, check=False).report
+        report = eqsat.optimize(
+            module, inputs, numerics=program.numerics, check=False, time_limit=0.5
+        ).report
     found = report.saturation
     return set() if found is None else {rule.name for rule in found.rules if rule.admitted}
 

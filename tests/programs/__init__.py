@@ -2,6 +2,7 @@
 
 from programs import attention as attention
 from programs import convolution as convolution
+from programs import decoding as decoding
 from programs import diffusion as diffusion
 from programs import elementwise as elementwise
 from programs import language as language
@@ -9,6 +10,7 @@ from programs import linear as linear
 from programs import losses as losses
 from programs import norms as norms
 from programs import recommender as recommender
+from programs import recurrent as recurrent
 from programs import vision as vision
 from programs.program import PROGRAMS as PROGRAMS
 from programs.program import Program as Program

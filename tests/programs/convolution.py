@@ -161,7 +161,7 @@ def pyramid_head(x: Tensor, y: Tensor, *, w: Tensor, b: Tensor) -> tuple[Tensor,
 def mixed_depthwise(
     x: Tensor, y: Tensor, *, v: Tensor, w: Tensor, b: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Depthwise convolutions of parts of the channels, set side by side (MixNet, ShuffleNet)."""
+    """Depthwise convolutions of parts of the channels, set side by side (MixNet)."""
     plain = [F.conv2d(x, v, padding=1, groups=4), F.conv2d(y, w, padding=1, groups=4)]
     biased = [F.conv2d(x, v, b, padding=1, groups=4), F.conv2d(y, w, c, padding=1, groups=4)]
     return torch.cat(plain, 1), torch.cat(biased, 1)
@@ -172,7 +172,7 @@ def mixed_depthwise(
 )
 @program((2, 4, 8, 8), w=(3, 4, 3, 3), p=(3,), v=(5, 3, 1, 1))
 def projected(x: Tensor, *, w: Tensor, p: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """A convolution and a linear projection after it, without an activation (MobileOne)."""
+    """A convolution and a projection of its channels after it, without an activation."""
     return F.conv2d(F.conv2d(x, w), v), F.conv2d(F.conv2d(x, w, p), v)
 
 
@@ -181,7 +181,7 @@ def projected(x: Tensor, *, w: Tensor, p: Tensor, v: Tensor) -> tuple[Tensor, Te
 )
 @program((2, 4, 8, 8), w=(3, 4, 1, 1), v=(5, 3, 3, 3))
 def separable(x: Tensor, *, w: Tensor, v: Tensor) -> Tensor:
-    """A 1x1 projection before a larger convolution (BSConv, low-rank compression)."""
+    """A 1x1 projection before a larger convolution (low-rank compression)."""
     return F.conv2d(F.conv2d(x, w), v)
 
 
@@ -195,9 +195,9 @@ def anchors(x: Tensor, *, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @fires(
-    "cat-slice-4-0-1 cat-slice-4-0-2 cat-slice-4-0-3 cat-slice-4-1-1 cat-slice-4-2-2",
-    "cat-slice-4-3-3 cat-tiles-4 cat-flatten-2-1-2 cat-flatten-2-1-3 cat-flatten-3-1-2",
-    "cat-flatten-3-2-2 convolution-of-cat-3 convolution-bias-of-cat-3 convolution-of-cat-4",
+    "cat-slice-4-0-2 cat-slice-4-0-3 cat-slice-4-1-1 cat-slice-4-2-2 cat-slice-4-3-3",
+    "cat-tiles-4 cat-flatten-2-1-2 cat-flatten-2-1-3 cat-flatten-3-1-2 cat-flatten-3-2-2",
+    "convolution-of-cat-3 convolution-bias-of-cat-3 convolution-of-cat-4",
     "convolution-bias-of-cat-4",
 )
 @program((2, 4, 8, 8), (2, 2, 8, 8), (2, 3, 8, 8), (2, 1, 8, 8), w=(5, 10, 1, 1), b=(5,))

@@ -80,8 +80,8 @@ def guided_tokens(
     "embedding-twins",
 )
 @program(torch.tensor([3, 5]), table=(10, 8))
-def guided_classes(labels: Tensor, *, table: Tensor) -> Tensor:
-    """Class labels of DiT, doubled for guidance before they are looked up."""
+def guided_noise_level(labels: Tensor, *, table: Tensor) -> Tensor:
+    """The noise level of an upscaler, doubled for guidance before it is looked up."""
     return F.embedding(torch.cat([labels, labels]), table)
 
 
@@ -129,7 +129,7 @@ def adaptive_norm(
 )
 @program((1, 1, 8), (1, 3, 8), (2, 4, 8))
 def prompt_tokens(cls: Tensor, prompt: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """A class token and prompts expanded to the batch, put together (deep prompt tuning)."""
+    """A class token and prompts, expanded to the batch and put before the patches."""
     front = torch.cat([cls.expand(2, -1, -1), prompt.expand(2, -1, -1)], dim=1)
     return front, torch.cat([front, x], dim=1)
 

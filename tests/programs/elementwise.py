@@ -8,12 +8,27 @@ from programs.program import fires, ids, program
 
 
 @fires(
-    "add-zero sub-zero div-one pow-one mul-zero",
+    "add-zero sub-zero div-one mul-zero",
 )
 @program((2, 5, 8), ids(2, 5))
 def disabled_options(x: Tensor, places: Tensor) -> tuple[Tensor, ...]:
-    """What switched-off options leave: scales and temperatures of one, offsets of nothing."""
-    return (x * 1.0 - 0.0) / 1.0, x**1.0, places + 0, places * 0 + 1
+    """What switched-off options leave: multipliers and temperatures of one, offsets of nothing.
+
+    The places come after a past of nothing; the segments are those that no caller has given.
+    """
+    past, multiplier, zero_point, temperature = 0, 1.0, 0.0, 1.0
+    logits = (x * multiplier - zero_point) / temperature
+    return logits, places + past, places * 0
+
+
+@fires(
+    "pow-one",
+)
+@program((2, 4, 6, 6))
+def generalised_mean_pool(x: Tensor) -> Tensor:
+    """GeM pooling with a power of one, which makes it the mean."""
+    p = 1.0
+    return x.clamp(min=1e-6).pow(p).mean((-2, -1)).pow(1.0 / p)
 
 
 @fires(
@@ -26,14 +41,26 @@ def doubled_functions(x: Tensor) -> tuple[Tensor, ...]:
 
 
 @fires(
-    "not-not where-same",
+    "not-not",
 )
-@program((2, 5, 8), ids(5, high=2).bool())
-def masks(x: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
-    """Masks that are inverted on the way: to what is kept, and back."""
-    keep = torch.logical_not(hidden)
-    y = torch.where(torch.logical_not(keep)[:, None], x, 0.0)
-    return y, torch.where(keep[:, None], x, -1.0), torch.where(keep[:, None], x, x)
+@program((2, 5, 8), ids(2, 5, high=3))
+def padding_masks(x: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Masks that are inverted on the way: of padding, of what is kept, and back (ESPnet)."""
+    padding = tokens == 0
+    keep = ~padding
+    hidden = x.masked_fill(~keep.unsqueeze(-1), 0.0)
+    return hidden, torch.where(~padding[..., None], x, -1.0)
+
+
+@fires(
+    "where-same",
+)
+@program((4,))
+def rope_scaling(frequencies: Tensor) -> Tensor:
+    """Llama 3's scaling of rotary frequencies, with a factor that leaves them as they are."""
+    factor, longest = 1.0, 8192.0
+    wavelengths = 2 * torch.pi / frequencies
+    return torch.where(wavelengths > longest, frequencies / factor, frequencies)
 
 
 @fires(
@@ -64,10 +91,12 @@ def inverses(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
 @fires(
     "idempotent round-integers",
 )
-@program(ids(2, 6, high=50))
-def buckets(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Integer arithmetic that exporters wrap in roundings: positions halved by a floor."""
-    return torch.floor(x), torch.round(x) + torch.ceil(x // 2)
+@program(ids(2, high=50), (2, 5, 8))
+def output_lengths(lengths: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths after strided convolutions, floored layer by layer; codes that are rounded twice."""
+    for kernel, stride in ((3, 2), (3, 2)):
+        lengths = torch.floor((lengths - kernel) // stride + 1)
+    return lengths, torch.round(torch.round(x * 4.0))
 
 
 @fires(
@@ -123,16 +152,11 @@ def gated_parts(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
     "cat-slice-3-apart cat-slice-4-apart",
 )
 @program((2, 4, 6), (2, 4, 6), (2, 4, 6), (2, 4, 6))
-def cut_apart(x: Tensor, y: Tensor, z: Tensor, u: Tensor) -> tuple[Tensor, ...]:
-    """What was put together is taken apart, at other places than before, or along another dim."""
-    three, four = torch.cat([x, y, z], 1), torch.cat([x, y, z, u], 1)
-    return (
-        four[:, 5:10],
-        four[:, 5:14],
-        three[..., :3],
-        four[..., :3],
-        torch.cat([x, y], 1)[..., :3],
-    )
+def streaming_cache(sink: Tensor, past: Tensor, now: Tensor, ahead: Tensor) -> tuple[Tensor, ...]:
+    """A cache of sinks, past and present, of which a window, or some channels, are read."""
+    two, three = torch.cat([past, now], 1), torch.cat([sink, past, now], 1)
+    four = torch.cat([sink, past, now, ahead], 1)
+    return four[:, 5:10], four[:, 5:14], two[..., :3], three[..., :3], four[..., :3]
 
 
 @fires(
@@ -140,7 +164,7 @@ def cut_apart(x: Tensor, y: Tensor, z: Tensor, u: Tensor) -> tuple[Tensor, ...]:
 )
 @program((2, 1, 6))
 def repeated_planes(x: Tensor) -> tuple[Tensor, ...]:
-    """A plane that is repeated to colours: twice, three times, four times."""
+    """A grey image that is repeated to as many channels as a network reads."""
     return (
         torch.cat([x, x], 1),
         torch.cat([x, x, x], 1),
@@ -178,24 +202,19 @@ def broadcast_by_hand(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
 )
 @program((2, 8, 4, 4), (1, 8, 1, 1), (2, 8, 1, 1))
 def channel_groups(x: Tensor, gate: Tensor, other: Tensor) -> tuple[Tensor, ...]:
-    """ShuffleNet's and group attention's channels, gated before they are split into groups."""
+    """Channels that are gated, then split into groups and shuffled."""
     y = (x * gate).view(2, 2, 4, 4, 4).transpose(1, 2).reshape(2, 8, 4, 4)
     return y, (other - x).view(2, 2, 4, 16)
 
 
 @fires(
-    "merge-unary split-softmax merge-softmax",
+    "merge-unary",
 )
 @program((2, 3, 4, 8), (2, 3, 4, 8))
-def flattened(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """Heads that are flattened before what is pointwise, or softmax, and taken apart after it."""
-    return (
-        torch.relu(x.reshape(6, 4, 8)),
-        x.reshape(6, 4, 8) + y.reshape(6, 4, 8),
-        x.reshape(6, 4, 8).softmax(-1),
-        x.reshape(6, 4, 8).softmax(-1).view(2, 3, 4, 8).permute(0, 2, 1, 3),
-        torch.relu(x.reshape(24, 8)).view(2, 3, 4, 8),
-    )
+def frames_as_rows(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Frames of videos as rows of one batch, for what acts on each, and apart again."""
+    rows = torch.relu(x.reshape(6, 4, 8)) + torch.sigmoid(y.reshape(6, 4, 8))
+    return rows.view(2, 3, 4, 8), rows.mean(-1)
 
 
 @fires(

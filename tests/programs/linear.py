@@ -33,7 +33,7 @@ def parallel_branches(
 
 
 @fires(
-    "affine-add affine-add-matmul",
+    "matmul-add affine-add affine-add-matmul matmul-of-cat-rows",
 )
 @program((2, 5, 16), (2, 5, 6), wx=(12, 16), b=(12,), wh=(12, 6), c=(12,))
 def gates(
@@ -80,7 +80,7 @@ def quantised_rows(
 )
 @program((2, 5, 16), mean=(16,), w=(12, 16), b=(12,))
 def centred(x: Tensor, *, mean: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """Features that are centred before their first layer (wav2vec's and PCA's whitening)."""
+    """Features that are centred before their first layer (a whitening by PCA)."""
     return F.linear(x + mean, w) + b
 
 
@@ -154,7 +154,7 @@ def graph_convolution(a: Tensor, x: Tensor, *, w1: Tensor, w2: Tensor, b: Tensor
 
 
 @fires(
-    "matmul-factor-right matmul-distribute-right matmul-add matmul-of-cat-rows",
+    "matmul-factor-right matmul-distribute-right",
 )
 @program((6, 6), (6, 8), (6, 8), w=(8, 8))
 def message_passing(a: Tensor, x: Tensor, y: Tensor, *, w: Tensor) -> tuple[Tensor, ...]:

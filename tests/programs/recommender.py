@@ -95,7 +95,7 @@ def siamese_towers(
 
 
 @fires(
-    "cat-binary-3 binary-cat-3 stack-matmul-2 stack-affine-2 stack-matmul-3 stack-affine-3",
+    "cat-binary-3 stack-matmul-2 stack-affine-2 stack-matmul-3 stack-affine-3",
     "stack-matmul-4 stack-affine-4",
 )
 @program((5, 8), (5, 8), (5, 8), (5, 8), w=(4, 6, 8), b=(4, 6))

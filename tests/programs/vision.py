@@ -9,9 +9,8 @@ from programs.program import fires, program
 
 
 @fires(
-    "convolution-shift convolution-input-scale convolution-bias-input-scale",
-    "convolution-input-shift convolution-bias-input-shift pool-convolution",
-    "pool-convolution-bias",
+    "convolution-input-scale convolution-bias-input-scale convolution-input-shift",
+    "convolution-bias-input-shift pool-convolution pool-convolution-bias",
 )
 @program((2, 6, 8, 8))
 class DenseNetTransition(nn.Module):
@@ -33,7 +32,7 @@ class DenseNetTransition(nn.Module):
 )
 @program((2, 4, 8, 8), w=(10, 4, 1, 1), b=(10,))
 def pooled_classes(x: Tensor, *, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    """SqueezeNet's classifier: a 1x1 convolution to classes, pooled afterwards."""
+    """A classifier as Network in Network has it: a convolution to classes, then a global pool."""
     plain, biased = F.conv2d(x, w), F.conv2d(x, w, b)
     pooled = F.adaptive_avg_pool2d(plain, 1), F.adaptive_avg_pool2d(biased, 1)
     return *pooled, plain.mean((2, 3), keepdim=True), biased.mean([2, 3], keepdim=True)
