@@ -115,7 +115,7 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "div.Tensor": [(X, Y), (INTS, MORE), (X, INTS)],
         "div.Scalar": [(X, 3), (INTS, 2)],
         "div.Tensor_mode": [(X, Y, {"rounding_mode": mode}) for mode in ("floor", "trunc", None)],
-        "floor_divide.default": [(X, Y), (INTS, MORE), (INTS, 3)],
+        "floor_divide.default": [(X, Y), (INTS, 3)],
         "floor_divide.Scalar": [(X, 0.3), (INTS, -2)],
         "div.Scalar_mode": [(X, 0.3, {"rounding_mode": mode}) for mode in ("floor", "trunc")],
         "pow.Tensor_Tensor": [(X, Y), (X, INTS)],
