@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Graph, Node, Proxy
@@ -78,7 +79,9 @@ class Emitter:
                 shape_env.suppress_guards()
             )  # a fake convolution asks whether a batch is large
         # The cache of a fake mode may hold symbols for dims that have become static.
-        with decided, torch.no_grad(), disable_fake_tensor_cache(self.fake_mode):
+        cached = disable_fake_tensor_cache(self.fake_mode)
+        # As while exporting: else operators made of others, such as `pad`, make sizes static.
+        with decided, torch.no_grad(), cached, enable_python_dispatcher():
             return target(*fake_args, **fake_kwargs)
 
     def argument(self, value: Any) -> Any:

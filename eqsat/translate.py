@@ -65,7 +65,8 @@ class _Translation:
         rewrite = self.rewrite
         body = [text for i, side in enumerate(rewrite.left) for text in self._left(i, side)]
         actions = [self._action(side) for side in rewrite.right]
-        body += [f"(varying r{i})" for i, side in enumerate(rewrite.left) if _works(side)]
+        sides = enumerate(zip(rewrite.left, rewrite.right, strict=True))
+        body += [f"(varying r{i})" for i, (left, right) in sides if _ahead(left, right)]
         body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
         for fact in rewrite.facts:
             body += self._fact(fact)
@@ -193,12 +194,15 @@ class _Translation:
         return {name: value(text) for name, text in zip(names, texts, strict=False)}
 
 
-def _works(side: Expr) -> bool:
-    """Whether a side computes, so that a constant of this form is computed ahead whatever its form.
+def _ahead(side: Expr, right: Expr) -> bool:
+    """Whether a constant of the form of the left `side` is computed ahead, whatever its form.
 
     Views and cats of constants must still meet: merged weights are found to hold the given ones. So
-    must what is computed from fills, which may become one.
+    must what is computed from fills, which may become one. What `right` shows to be nothing must
+    not pile up in weights that take it over: `w * 1.0 * 1.0`.
     """
+    if isinstance(right, Var):
+        return False
     moves = (Kind.VIEW, Kind.CAT, Kind.CREATION)
     fills = (
         OPERATORS[c.operator].kind is Kind.CREATION

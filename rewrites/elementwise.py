@@ -15,6 +15,7 @@ from eqsat.rewrite import ROUNDING, Rewrite, attribute, constant
 from rewrites.attributes import additive
 
 IDEMPOTENT = frozenset(("abs", "relu", "floor", "ceil", "round", "trunc", "sign"))
+NOTS = frozenset(("logical_not", "bitwise_not"))
 
 
 def commutes(f: Function, y: Any) -> bool:
@@ -111,11 +112,11 @@ ELEMENTWISE = (
     Rewrite("div-one",             lambda x, a:             (x / a, x),                                                when=lambda x, a: is_value(a, 1) and not is_complex(x)),
     Rewrite("pow-one",             lambda x, a:             (x ** a, x),                                               when=lambda a: is_value(a, 1)),
     Rewrite("neg-neg",             lambda x:                (torch.neg(-x), x),                                        when=lambda x: not is_complex(x)),
-    Rewrite("not-not",             lambda x:                (torch.logical_not(torch.logical_not(x)), x)),
+    Rewrite("not-not",             lambda f, x:             (f(f(x)), x),                                              when=lambda f: f.name in NOTS),
     Rewrite("idempotent",          lambda f, x:             (f(f(x)), f(x)),                                           when=lambda f: f.name in IDEMPOTENT),
     Rewrite("abs-neg",             lambda x:                (torch.abs(-x), torch.abs(x)),                             when=lambda x: x.dtype.is_signed and not is_complex(x)),
     Rewrite("where-same",          lambda c, x:             (torch.where(c, x, x), x)),
-    Rewrite("where-not",           lambda c, x, y:          (torch.where(torch.logical_not(c), x, y), torch.where(c, y, x))),
+    Rewrite("where-not",           lambda f, c, x, y:       (torch.where(f(c), x, y), torch.where(c, y, x)),           when=lambda f, c: f.name in NOTS and c.dtype == torch.bool),
     # Signs.
     Rewrite("sub-add",             lambda x, y:             (x - y, x + (-y)),                                         when=negates),
     Rewrite("add-sub",             lambda x, y:             (x + (-y), x - y),                                         when=negates),

@@ -13,7 +13,7 @@ from eqsat.rewrite import ROUNDING, Rewrite, attribute
 from rewrites.movement import resized
 
 Shape = tuple[Any, ...]
-ROUNDERS = frozenset(("floor", "ceil", "round", "trunc", "aten.round.default"))
+ROUNDERS = frozenset(("floor", "ceil", "round", "trunc"))
 
 
 @attribute

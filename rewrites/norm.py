@@ -25,7 +25,7 @@ from eqsat.operators import (
 from eqsat.rewrite import ROUNDING, Rewrite, attribute, constant
 from rewrites.attributes import widened
 
-VAR, STD = (Function(name, (0,)) for name in ("var", "std"))
+VAR = Function("var", (0,))
 LOGSUMEXP, NORM_2, MAX, MIN = (Function(name) for name in ("logsumexp", "vector_norm", "max", "min"))
 
 Shape = tuple[Any, ...]
@@ -51,6 +51,12 @@ def plain(f: Function) -> Function:
 
 
 @attribute
+def squared(f: Function) -> Function:
+    """The variance of which a standard deviation is the root."""
+    return Function("var", f.parameters)
+
+
+@attribute
 def numbered(f: Function) -> Function:
     """The largest or least element by a reduction that gives no places."""
     return AMAX if f == MAX else AMIN
@@ -59,6 +65,12 @@ def numbered(f: Function) -> Function:
 def mean(x: Any, d: Any = -1) -> Any:
     """The mean of `x` over a dim, which is kept."""
     return reduction(MEAN, x, (d,), True)
+
+
+@attribute
+def channels(x: Any) -> Shape:
+    """The shape of a vector of one number for each channel of `x`."""
+    return (x.shape[1],)
 
 
 def weighs(x: Any, w: Any, z: Any) -> bool:
@@ -78,7 +90,10 @@ def narrows(f: Function, g: Function, x: Any, w: Any) -> bool:
 
 def per_channel(x: Any, w: Any) -> bool:
     """Whether `w` has a number for each channel of `x` and is broadcast over all that follows."""
-    return x.ndim >= 3 and w.ndim == x.ndim - 1 and tuple(w.shape) == (x.shape[1], *(1,) * (x.ndim - 2)) and w.dtype == x.dtype
+    if x.ndim < 3 or w.dtype != x.dtype:
+        return False
+    shape = (x.shape[1], *(1,) * (x.ndim - 2))
+    return tuple(w.shape) in (shape, (1, *shape))
 
 
 def grouped(x: Any, y: Shape, z: Shape, u: Shape) -> bool:
@@ -120,7 +135,7 @@ NORM = (
     # Variances and extremes in one form.
     Rewrite("welford",                   lambda f, x, d, h:           (reduction(f, x, d, h),                                       reduction(plain(f), x, d, h)),              when=lambda f: f.name.startswith("welford"), numerics=ROUNDING),
     Rewrite("max-values",                lambda f, x, d, h:           (reduction(f, x, d, h),                                       reduction(numbered(f), x, d, h)),           when=lambda f: f in (MAX, MIN), numerics=ROUNDING),
-    Rewrite("std-variance",              lambda x, d, h:              (reduction(STD, x, d, h),                                     torch.sqrt(reduction(VAR, x, d, h))),       numerics=ROUNDING),
+    Rewrite("std-variance",              lambda f, x, d, h:           (reduction(f, x, d, h),                                       torch.sqrt(reduction(squared(f), x, d, h))), when=lambda f: f.name == "std", numerics=ROUNDING),
     Rewrite("variance-from-parts",       lambda x, d, h:              (reduction(MEAN, (x - reduction(MEAN, x, d, True)) * (x - reduction(MEAN, x, d, True)), d, h), reduction(VAR, x, d, h)), when=lambda x: x.dtype.is_floating_point, numerics=ROUNDING),
     Rewrite("variance-of-squares",       lambda x, d, h:              (reduction(MEAN, x * x, d, h) - reduction(MEAN, x, d, h) * reduction(MEAN, x, d, h), reduction(VAR, x, d, h)), when=lambda x: x.dtype.is_floating_point, numerics=ROUNDING),
     Rewrite("norm-from-squares",         lambda x, d, h:              (reduction(NORM_2, x, d, h),                                  torch.sqrt(reduction(SUM, x * x, d, h))),   numerics=ROUNDING),
@@ -137,8 +152,8 @@ NORM = (
     Rewrite("layer-norm-weight",         lambda x, w, z, e:           (layer_norm(x, z, e) * w,                                     layer_norm(x, w, z, e)),                    when=weighs, numerics=ROUNDING),
     Rewrite("layer-norm-bias",           lambda x, w, b, z, e:        (layer_norm(x, w, z, e) + b,                                  layer_norm(x, w, b, z, e)),                 when=biases, numerics=ROUNDING),
     Rewrite("layer-norm-bias-alone",     lambda x, w, z, e:           (layer_norm(x, z, e) + w,                                     layer_norm(x, full(z, 1.0, x.dtype, x.device), w, z, e)), when=weighs, numerics=ROUNDING),
-    Rewrite("group-norm-weight",         lambda x, w, g, e:           (group_norm(x, g, e) * w,                                     group_norm(x, reshape(w, w.shape[:1]), g, e)), when=per_channel, numerics=ROUNDING),
-    Rewrite("group-norm-bias",           lambda x, v, w, g, e:        (group_norm(x, v, g, e) + w,                                  group_norm(x, v, reshape(w, w.shape[:1]), g, e)), when=per_channel, numerics=ROUNDING),
+    Rewrite("group-norm-weight",         lambda x, w, g, e:           (group_norm(x, g, e) * w,                                     group_norm(x, reshape(w, channels(x)), g, e)), when=per_channel, numerics=ROUNDING),
+    Rewrite("group-norm-bias",           lambda x, v, w, g, e:        (group_norm(x, v, g, e) + w,                                  group_norm(x, v, reshape(w, channels(x)), g, e)), when=per_channel, numerics=ROUNDING),
     # Norms compute in single precision anyhow.
     Rewrite("rms-norm-narrow",           lambda x, f, g, z, e:        (f(rms_norm(g(x), z, e)),                                     rms_norm(x, z, e)),                         when=widened, numerics=ROUNDING),
     Rewrite("rms-norm-narrow-weight",    lambda x, w, f, g, z, e:     (f(rms_norm(g(x), w, z, e)),                                  rms_norm(x, f(w), z, e)),                   when=narrows, numerics=ROUNDING),

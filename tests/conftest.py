@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-collect_ignore = ["adversarial", "oracle.py", "wrong_rules.py"]
+collect_ignore = ["adversarial", "programs", "oracle.py", "wrong_rules.py"]

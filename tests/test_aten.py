@@ -115,6 +115,8 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
         "div.Tensor": [(X, Y), (INTS, MORE), (X, INTS)],
         "div.Scalar": [(X, 3), (INTS, 2)],
         "div.Tensor_mode": [(X, Y, {"rounding_mode": mode}) for mode in ("floor", "trunc", None)],
+        "floor_divide.default": [(X, Y), (INTS, 3)],
+        "floor_divide.Scalar": [(X, 0.3), (INTS, -2)],
         "div.Scalar_mode": [(X, 0.3, {"rounding_mode": mode}) for mode in ("floor", "trunc")],
         "pow.Tensor_Tensor": [(X, Y), (X, INTS)],
         "pow.Tensor_Scalar": [(X, 2), (X, 0.5), (INTS, 3)],
@@ -238,7 +240,7 @@ def calls() -> dict[str, list[tuple[Any, ...]]]:
             table[f"{spelling}.Tensor"] = [(INTS, MORE), (B, C)]
             table[f"{spelling}.Scalar"] = [(INTS, 3)]
     unary = "abs neg relu silu sigmoid tanh exp expm1 log log1p sqrt rsqrt erf sin cos reciprocal"
-    unary += " floor ceil trunc sign isnan isinf hardswish hardsigmoid"
+    unary += " floor ceil round trunc sign isnan isinf hardswish hardsigmoid"
     table.update({f"{name}.default": [(X,)] for name in unary.split()})
     return {f"aten.{name}": samples for name, samples in table.items()}
 

@@ -96,3 +96,17 @@ def test_dims_that_became_static_do_not_stop_the_optimizer() -> None:
     program = torch.export.export(Products(), (w, x), dynamic_shapes=(auto, auto), strict=False)
     result = eqsat.optimize(program, (w, x), margin=ALWAYS)
     assert result.report.kept is None, result.report.kept
+
+
+def test_operators_made_of_others_leave_dims_dynamic() -> None:
+    def padded(x: Tensor) -> Tensor:
+        wide = torch.nn.functional.pad(x, (1, 1))
+        return torch.relu(torch.nn.functional.interpolate(wide, scale_factor=2.0))
+
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    batch = ({0: torch.export.Dim("batch")},)
+    result = eqsat.optimize(_Program(padded), (x,), dynamic_shapes=(batch,), margin=ALWAYS)
+    assert result.report.kept is None, result.report.kept
+    for size in (2, 5):
+        y = torch.randn(size, 3, 4, 4, dtype=torch.float64)
+        torch.testing.assert_close(result.module(y), padded(y))

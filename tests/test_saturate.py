@@ -199,6 +199,16 @@ def test_insides_of_constants_are_left_alone() -> None:
     assert counts[0].matches == 0  # the sum of constants is computed ahead, whatever its form
 
 
+def test_what_does_nothing_does_not_pile_up_in_constants() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        frequencies = torch.arange(1, 7, dtype=x.dtype).reciprocal() * 1.0
+        product = frequencies[:, None] @ x[:1]
+        return x * product.t()
+
+    saturation, _ = search(scaled, rewrites.DEFAULT)
+    assert saturation.stop is StopReason.SATURATED
+
+
 def test_ordered_siblings_match_once() -> None:
     def pair(*facts: Any) -> Rewrite:
         return Rewrite(

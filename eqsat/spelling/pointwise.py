@@ -148,7 +148,7 @@ def pointwise(c: Call) -> Any:
     return Term(FAMILY[len(operands)], tuple(operands), (function,))
 
 
-_OTHERWISE = {*ARITHMETIC, *COMPARISONS, *BITWISE, "maximum", "minimum", "where", "to", "round"}
+_OTHERWISE = {*ARITHMETIC, *COMPARISONS, *BITWISE, "maximum", "minimum", "where", "to"}
 _BINARY = ("add", "sub", "mul", *COMPARISONS, "remainder", "fmod", *BITWISE)
 
 FUNCTIONS = {
@@ -168,6 +168,7 @@ FUNCTIONS = {
         (_square, "square.default"),
         (_rsub, "rsub.Tensor", "rsub.Scalar"),
         (_divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode"),
+        (_binary("div_floor"), "floor_divide.default", "floor_divide.Scalar"),
         (_pow, "pow.Tensor_Tensor", "pow.Tensor_Scalar"),
         (_masked_fill, "masked_fill.Scalar"),
         (_where, "where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar"),
