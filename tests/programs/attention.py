@@ -13,7 +13,7 @@ BIAS = torch.linspace(-1, 1, 64).reshape(8, 8)
 
 
 @fires(
-    "attention-unscaled permute-compose permute-identity",
+    "attention-unscaled permute-inverse",
 )
 @program((2, 3, 16, 8), (2, 3, 16, 8), (2, 3, 16, 8))
 def t5_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def scaled_operands(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tens
 
 
 @fires(
-    "reshape-identity split-binary-left merge-bmm",
+    "reshape-inverse split-binary-left merge-bmm",
 )
 @program((1, 4, 8, 4), (1, 4, 8, 4), (1, 4, 8, 4))
 def bloom_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ def bloom_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 @fires(
-    "matmul-transpose matmul-untranspose permute-softmax permute-bmm",
+    "matmul-transpose matmul-untranspose permute-compose permute-softmax permute-bmm",
 )
 @program((2, 8, 16), (2, 8, 16), (2, 8, 16))
 def transposed_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 @fires(
-    "neg-mul scatter-full",
+    "neg-mul reshape-identity scatter-full",
 )
 @program((6, 10), ids(6, 1))
 def label_smoothing(logits: Tensor, target: Tensor) -> Tensor:

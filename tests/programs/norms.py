@@ -63,6 +63,7 @@ def unit_mean_square(x: Tensor) -> Tensor:
 
 @fires(
     "rms-norm-from-length rms-norm-weight reduction-permute-keep reduction-permute",
+    "permute-identity",
 )
 @program((2, 5, 16), g=(16,))
 def lucid_rms_norm(x: Tensor, *, g: Tensor) -> Tensor:

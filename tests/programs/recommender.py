@@ -111,7 +111,7 @@ def experts(
 
 
 @fires(
-    "affine-matmul-merge slice-affine-columns",
+    "affine-matmul-merge cat-slice-2-0-1",
 )
 @program((2, 5, 8), (2, 5, 8), w=(12, 8), b=(12,), v=(12, 8))
 def grouped_fields(x: Tensor, y: Tensor, *, w: Tensor, b: Tensor, v: Tensor) -> Tensor:
@@ -120,8 +120,8 @@ def grouped_fields(x: Tensor, y: Tensor, *, w: Tensor, b: Tensor, v: Tensor) -> 
 
 
 @fires(
-    "affine-merge cat-slice-3-0-0 cat-slice-3-0-1 cat-slice-3-0-2 cat-slice-3-1-1",
-    "cat-slice-3-1-2 cat-slice-3-2-2 cat-tiles-3",
+    "affine-merge cat-slice-3-0-1 cat-slice-3-1-1 cat-slice-3-1-2 cat-slice-3-2-2",
+    "cat-tiles-3",
 )
 @program((2, 5, 8), w=(8, 8), b=(8,), v=(8, 8), c=(8,), u=(4, 8))
 def qkv(x: Tensor, *, w: Tensor, b: Tensor, v: Tensor, c: Tensor, u: Tensor) -> tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ def lstm(x: Tensor, *, wx: Tensor, wh: Tensor, b: Tensor, c: Tensor) -> tuple[Te
 
 
 @fires(
-    "slice-matmul-right",
+    "slice-matmul-right slice-affine-columns",
 )
 @program((2, 6), (2, 8), wx=(24, 6), wh=(24, 8), b=(24,), c=(24,))
 def gru_cell(x: Tensor, h: Tensor, *, wx: Tensor, wh: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def gru_cell(x: Tensor, h: Tensor, *, wx: Tensor, wh: Tensor, b: Tensor, c: Tens
 
 
 @fires(
-    "cat-slice-4-0-1",
+    "cat-slice-3-0-2 cat-slice-4-0-1",
 )
 @program((2, 6), (2, 8))
 class GatesApart(nn.Module):
