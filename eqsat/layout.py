@@ -82,6 +82,13 @@ def _hint(size: Any) -> int:
     return int(hint) if hint is not None else int(size) if isinstance(size, int) else 1
 
 
+def alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether all strides agree, those of dims of one element too: a convolution reads those."""
+    if a.layout != torch.strided or b.layout != torch.strided:
+        return a.layout == b.layout
+    return list(map(str, a.stride())) == list(map(str, b.stride()))  # decides no symbolic one
+
+
 def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the strides agree in every dim of more than one element."""
     if a.layout != torch.strided or b.layout != torch.strided:

@@ -287,7 +287,8 @@ SAME = {
     "convolution of padding": Case(
         lambda x, w: F.conv2d(F.pad(x, (1, 1, 2, 2)), w),
         lambda x, w: F.conv2d(x, w, padding=(2, 1)),
-        [IMAGE, KERNEL],
+        [IMAGE],
+        [KERNEL],
     ),
     "scaled average pool": Case(
         lambda x: F.avg_pool2d(x * 2.0, 2), lambda x: F.avg_pool2d(x, 2) * 2.0, [IMAGE]

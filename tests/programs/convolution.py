@@ -97,6 +97,15 @@ def branches(x: Tensor, *, v: Tensor, w: Tensor, u: Tensor) -> Tensor:
 
 
 @fires(
+    "convolution-enlarge-bias",
+)
+@program((2, 4, 8, 8), numerics="relaxed", v=(4, 4, 1, 1), w=(4, 4, 3, 3), b=(4,), c=(4,))
+def reparameterized(x: Tensor, *, v: Tensor, w: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The branches of a RepVGG block, their norms folded, that are added."""
+    return torch.relu(F.conv2d(x, w, b, padding=1) + F.conv2d(x, v, c))
+
+
+@fires(
     "convolution-factor-right convolution-factor-bias cat-reshape-3",
 )
 @program((2, 4, 8, 8), (2, 4, 8, 8), w=(4, 4, 3, 3), v=(4, 4, 3, 3), b=(4,), c=(4,))

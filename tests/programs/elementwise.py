@@ -149,14 +149,14 @@ def gated_parts(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
 
 
 @fires(
-    "cat-slice-3-apart cat-slice-4-apart",
+    "cat-slice-3-apart cat-slice-4-apart cat-slice-4-0-3",
 )
 @program((2, 4, 6), (2, 4, 6), (2, 4, 6), (2, 4, 6))
 def streaming_cache(sink: Tensor, past: Tensor, now: Tensor, ahead: Tensor) -> tuple[Tensor, ...]:
     """A cache of sinks, past and present, of which a window, or some channels, are read."""
     two, three = torch.cat([past, now], 1), torch.cat([sink, past, now], 1)
     four = torch.cat([sink, past, now, ahead], 1)
-    return four[:, 5:10], four[:, 5:14], two[..., :3], three[..., :3], four[..., :3]
+    return four[:, 5:10], four[:, 5:14], four[:, 1:15], two[..., :3], three[..., :3], four[..., :3]
 
 
 @fires(
