@@ -70,6 +70,8 @@ def _attention(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
     mask, (causal, scale, gqa) = (rest[0], rest[1:]) if len(rest) == 4 else (None, rest)
     if mask is not None and mask.ndim == 1:  # kernels take no vector
         mask = mask[None]
+    if gqa and 0 in (*k.shape[-3:-2], *v.shape[-3:-2]):  # torch divides by it: the process ends
+        raise ValueError(f"no heads to share: {tuple(k.shape)} keys and {tuple(v.shape)} values")
     return F.scaled_dot_product_attention(
         q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import eqsat
+from eqsat.operators import attention
 from eqsat.settings import ALWAYS
 
 
@@ -110,3 +112,9 @@ def test_operators_made_of_others_leave_dims_dynamic() -> None:
     for size in (2, 5):
         y = torch.randn(size, 3, 4, 4, dtype=torch.float64)
         torch.testing.assert_close(result.module(y), padded(y))
+
+
+def test_heads_that_are_none_are_refused_and_do_not_end_the_process() -> None:
+    q, k, v = (torch.empty(2, heads, 2, 2, device="meta") for heads in (0, 0, 1))
+    with pytest.raises(ValueError, match="no heads to share"):
+        attention(q, k, v, False, 1.0, True)
