@@ -63,12 +63,20 @@ AnyMeta = Meta | Scalar | tuple["AnyMeta | None", ...]
 def meta_of(value: Any) -> AnyMeta | None:
     """The meta of a (fake) tensor, a number, or a sequence of them; None for anything else."""
     if isinstance(value, torch.Tensor):
-        return Meta(tuple(value.shape), value.dtype, str(value.device))
+        return Meta(tuple(map(settled, value.shape)), value.dtype, str(value.device))
     if isinstance(value, (bool, int, float, complex, *Symbolic)):
         return Scalar(value)
     if isinstance(value, (list, tuple)):
         return tuple(meta_of(part) for part in value)
     return None
+
+
+def settled(value: Any) -> Any:
+    """A symbolic number that has become one of Python's as that; any other value as it is."""
+    if not isinstance(value, Symbolic) or not value.node.expr.is_number:
+        return value
+    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return kinds[type(value)](value.node.expr)
 
 
 class Texts:
@@ -101,7 +109,8 @@ class Texts:
         if isinstance(value, str):
             return ascii(value)  # plain, for a text travels through files and egglog
         if isinstance(value, Symbolic):
-            return f"<{value.node.expr}>"
+            known = settled(value)
+            return f"<{value.node.expr}>" if known is value else repr(known)
         if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
             return str(value)
         if isinstance(value, torch.device):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.export import Dim
 
 import eqsat
 from eqsat.operators import attention
@@ -118,3 +119,14 @@ def test_heads_that_are_none_are_refused_and_do_not_end_the_process() -> None:
     q, k, v = (torch.empty(2, heads, 2, 2, device="meta") for heads in (0, 0, 1))
     with pytest.raises(ValueError, match="no heads to share"):
         attention(q, k, v, False, 1.0, True)
+
+
+def test_a_dynamic_size_that_a_program_settles_is_that_number() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.relu((x * 2.0).chunk(2, 1)[0] + torch.zeros(2, 3))
+
+    x = torch.randn(2, 6)
+    program = torch.export.export(_Program(function), (x,), dynamic_shapes=(({0: Dim.AUTO},),))
+    result = eqsat.optimize(program, margin=ALWAYS)
+    assert result.report.kept is None, result.report.kept
+    torch.testing.assert_close(result.module(x), function(x))
