@@ -12,6 +12,7 @@ import torch
 from eqsat.cost.additive import sizes
 from eqsat.cost.partition.access import contiguous
 from eqsat.encode import Encoding
+from eqsat.hint import hint
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta
 from eqsat.operators import OPERATORS
@@ -108,7 +109,7 @@ class _Search:
         shape, symbol = sizes(source), s.symbols[enode]
         key = (symbol.operator, shape, way, s.attributes[enode])
         if key not in self.known:
-            attributes = [self.encoding.texts.value(a) for a in s.attributes[enode]]
+            attributes = [hint(self.encoding.texts.value(a)) for a in s.attributes[enode]]
             x = torch.empty_strided(shape, way, device="meta")
             self.known[key] = _strides_of(OPERATORS[symbol.operator].evaluate, x, attributes)
         return self.known[key]

@@ -12,6 +12,7 @@ import torch
 from eqsat.cost.device import Device, Mode
 from eqsat.cost.gemm import least_seconds
 from eqsat.cost.kernel import Product
+from eqsat.hint import hint
 from eqsat.kind import Kind
 
 FREE = frozenset({Kind.SCALAR, Kind.LEAF, Kind.VIEW})
@@ -24,8 +25,6 @@ make a chain of k operators k kernels. Over 54 variants in 26 groups of equal pr
 measured on a CPU, a half of both ranked 93 % of the pairs that differ by more than a quarter, with
 6.5 % mean regret. It is not zero, so that fewer operators are always better.
 """
-UNBACKED_SIZE = 8192
-"""What a dimension without a hint is taken to be; the same as Inductor takes."""
 
 
 @dataclass(frozen=True)
@@ -184,11 +183,7 @@ def _tensors(values: Iterable[Any]) -> list[Any]:
 
 def sizes(meta: Any) -> tuple[int, ...]:
     """The sizes of a meta, with the hint for a symbolic one."""
-    return tuple([size if isinstance(size, int) else _hint(size) for size in meta.shape])
-
-
-def _hint(size: Any) -> int:  # a SymInt, whose node torch does not annotate
-    return int(size.node.hint) if size.node.has_hint() else UNBACKED_SIZE
+    return tuple([size if isinstance(size, int) else int(hint(size)) for size in meta.shape])
 
 
 def _numel(value: Any) -> int:

@@ -12,11 +12,11 @@ from torch import SymBool, SymFloat, SymInt, Tensor
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
-from eqsat.cost.additive import UNBACKED_SIZE
 from eqsat.cost.device import Device
 from eqsat.cost.partition import composite
 from eqsat.cost.partition.operation import Operation, Program
 from eqsat.cost.partition.vocabulary import IGNORED, POINTWISE
+from eqsat.hint import UNBACKED_SIZE, hint
 
 Meta = tuple[tuple[int, ...], torch.dtype, tuple[int, ...] | None]
 """The shape, dtype and strides of a tensor."""
@@ -80,7 +80,7 @@ def _expanded(program: Program, node: Node, values: dict[Node, Any], device: Dev
     meta = node.meta.get("val")
     if node.op in ("placeholder", "get_attr"):
         if not isinstance(meta, Tensor):
-            return _hint(meta)
+            return hint(meta)
         shape, dtype, strides = _tensor(meta)
         return program.add("input", node.op, (), shape, dtype, (), strides)
     target = node.target
@@ -92,7 +92,7 @@ def _expanded(program: Program, node: Node, values: dict[Node, Any], device: Dev
             return source
     name, pointwise = _name(target)
     if name in IGNORED or isinstance(meta, (int, float, bool, SymInt, SymFloat, SymBool)):
-        return _hint(meta)
+        return hint(meta)
     args = [_value(arg, values) for arg in node.args]
     kwargs = {key: _value(arg, values) for key, arg in node.kwargs.items()}
     result = _metas(meta)
@@ -127,7 +127,7 @@ def _value(argument: Any, values: dict[Node, Any]) -> Any:
         return [_value(part, values) for part in cast("list[Any]", argument)]
     if isinstance(argument, dict):
         return {k: _value(v, values) for k, v in cast("dict[Any, Any]", argument).items()}
-    return _hint(argument)
+    return hint(argument)
 
 
 def _operations(value: Any) -> list[Operation]:
@@ -155,14 +155,5 @@ def _tensor(value: Tensor) -> Meta:
 
 
 def _size(value: Any) -> int:
-    hint = _hint(value)
-    return int(hint) if isinstance(hint, (int, float)) else UNBACKED_SIZE
-
-
-def _hint(value: Any) -> Any:
-    """The number that a symbolic one stands for; whatever else it is, as it is."""
-    if isinstance(value, (SymInt, SymFloat, SymBool)):
-        if value.node.has_hint():
-            return value.node.hint
-        return UNBACKED_SIZE if isinstance(value, SymInt) else None
-    return value
+    size = hint(value)
+    return int(size) if isinstance(size, (int, float)) else UNBACKED_SIZE
