@@ -43,10 +43,15 @@ def unmasked(q: Any, kt: Any, v: Any) -> bool:
     return heads(q, kt, v) and shown(kt, kt.shape[-1])
 
 
+def fits(n: Any, size: Any) -> bool:
+    """Whether a size broadcasts to another; of symbolic ones, the same is known to do."""
+    return (isinstance(n, int) and n == 1) or n == size
+
+
 def masked(q: Any, kt: Any, v: Any, m: Any) -> bool:
     """Whether `m` can be a mask that is added to the scores, and broadcasts to them."""
     sizes = zip(reversed(m.shape), (kt.shape[-1], *reversed(q.shape[:-1])), strict=False)
-    return heads(q, kt, v) and kept(kt, kt.shape[-1]) and m.dtype == q.dtype and 0 < m.ndim <= q.ndim and all(n in (1, size) for n, size in sizes)
+    return heads(q, kt, v) and kept(kt, kt.shape[-1]) and m.dtype == q.dtype and 0 < m.ndim <= q.ndim and all(fits(n, size) for n, size in sizes)
 
 
 def positive(s: Any) -> bool:
