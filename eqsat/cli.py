@@ -107,13 +107,18 @@ def optimize(
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
     ] = None,
     without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
+    package: Annotated[
+        Path | None, typer.Option("--aot", help="Compile the result into this package (.pt2), too.")
+    ] = None,
     report_file: Annotated[Path | None, typer.Option("--json", help="The report, as JSON.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Optimize MODEL, save the equal and faster program, and print the report."""
     with _one_line_errors(debug):
-        for path in (output, report_file):
+        for path in (output, package, report_file):
             _writable(path)
+        if package is not None and package.suffix != ".pt2":
+            raise ValueError(f"{package}: a package is a .pt2 file")
         chosen = _chosen(rule_files or []).without(*(without or ()))
         program = _load(model, debug)
         with Console(stderr=True).status("optimizing") as status:
@@ -131,6 +136,9 @@ def optimize(
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
         _write(result, output, report_file)
+        if package is not None:
+            with Console(stderr=True).status("compiling ahead"):
+                result.package(package)
 
 
 @app.command()

@@ -9,24 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch._guards import detect_fake_mode
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
-from eqsat.choose import Candidate, Ground, best, candidates
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
-from eqsat.cost.model import Prediction
-from eqsat.encode import Encoding, encode
 from eqsat.rebuild import drop_in, rebuild
+from eqsat.replacing import replacing
 from eqsat.report import Extraction, Report
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import IterationSize, Limits, Saturation, saturate
+from eqsat.saturate import IterationSize, Limits
+from eqsat.search import Search, search
 from eqsat.settings import Settings
 from extract import Extract
 
@@ -46,6 +42,18 @@ class Result:
     def save(self, path: str | Path) -> None:
         """Write the program to a `.pt2` file that `torch.export.load` and AOTInductor read."""
         torch.export.save(self.program, path)
+
+    def package(self, path: str | Path) -> None:
+        """Compile the program into a `.pt2` package that runs where neither eqsat nor egglog is.
+
+        `torch._inductor.aoti_load_package` loads it. The weights are written once. Raises
+        ValueError for another suffix, and what AOTInductor raises where it cannot compile.
+        """
+        path = Path(path)
+        if path.suffix != ".pt2":
+            raise ValueError(f"a package is a .pt2 file, not {path.name!r}")
+        with replacing(path) as part:
+            torch._inductor.aoti_compile_and_package(self.program, package_path=str(part))
 
 
 def optimize(
@@ -93,12 +101,13 @@ def optimize(
         return _kept(captured, settings, captured.blocked, clock)
     if check and captured.args is None:
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")
-    verdict, search = None, None
+    verdict, found = None, None
     try:
-        search = _search(captured, settings, clock, progress)
-        if search.winner is None:
-            return _kept(captured, settings, _no_better(search, settings), clock, search=search)
-        result = rebuild(captured.program, search.winner.graph, dict(search.winner.folding.tensors))
+        functional = captured.program
+        found = search(functional.graph, constants_of(functional), settings, clock, progress)
+        if found.winner is None:
+            return _kept(captured, settings, found.no_better(settings), clock, found=found)
+        result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))
         if check:
             with clock("check"):
                 verdict = _verify(captured, result, numerics)
@@ -106,55 +115,12 @@ def optimize(
             module = drop_in(result)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
-        return _kept(captured, settings, reason, clock, search=search)
+        return _kept(captured, settings, reason, clock, found=found)
     if verdict is not None and not verdict.passed:
         reason = f"the check failed: {verdict}"
-        return _kept(captured, settings, reason, clock, verdict, search)
-    report = _report(captured, settings, clock, verdict=verdict, search=search, result=result)
+        return _kept(captured, settings, reason, clock, verdict, found)
+    report = _report(captured, settings, clock, verdict=verdict, found=found, result=result)
     return Result(module, result, report)
-
-
-@dataclass(frozen=True)
-class _Search:
-    encoding: Encoding
-    saturation: Saturation
-    given: Prediction
-    candidates: Sequence[Candidate]
-    winner: Candidate | None
-
-
-def _search(
-    captured: Captured,
-    settings: Settings,
-    clock: Clock,
-    progress: Callable[[IterationSize], None] | None,
-) -> _Search:
-    """Encode, saturate, extract and decode."""
-    graph = captured.program.graph
-    constants = constants_of(captured.program)
-    with clock("price"):
-        given = settings.cost.estimate(graph)
-    with clock("encode"):
-        encoding = encode(graph, constants)
-    with clock("saturate"):
-        snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
-    found = candidates(Ground(snapshot, encoding, settings, _fake_mode(graph), constants), clock)
-    return _Search(encoding, saturation, given, found, best(found, given, settings.margin))
-
-
-def _no_better(search: _Search, settings: Settings) -> str:
-    """Why no candidate is worth a change."""
-    saving = max(1 - c.prediction.seconds / search.given.seconds for c in search.candidates)
-    return (
-        f"nothing faster by the margin of {settings.margin:.3g} of the time was found (the best "
-        f"candidate saves {max(saving, 0):.1%})"
-    )
-
-
-def _fake_mode(graph: Graph) -> FakeTensorMode:
-    values = [n.meta.get("val") for n in graph.nodes]
-    mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)])
-    return mode if mode is not None else FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _verify(captured: Captured, program: ExportedProgram, numerics: str) -> Check:
@@ -175,31 +141,31 @@ def _report(
     *,
     kept: str | None = None,
     verdict: Check | None = None,
-    search: _Search | None = None,
+    found: Search | None = None,
     result: ExportedProgram | None = None,
 ) -> Report:
     before = captured.original if result is None else captured.program
-    winner = None if search is None else search.winner
+    winner = None if found is None else found.winner
     return Report(
         kept=kept,
         numerics=settings.numerics,
         device=settings.cost.device.name,
         extractor=settings.extractor,
-        saturation=None if search is None else search.saturation,
-        before=None if search is None else search.given,
+        saturation=None if found is None else found.saturation,
+        before=None if found is None else found.given,
         after=None if winner is None else winner.prediction,
-        extractions=() if search is None else _extractions(search),
+        extractions=() if found is None else _extractions(found),
         folded_bytes=0 if winner is None else winner.folding.bytes,
         fold_budget=settings.fold_budget,
         check=verdict,
         operators_before=_operators(before.graph),
         operators_after=_operators((result or captured.original).graph),
-        coverage={} if search is None else dict(search.encoding.opaque),
+        coverage={} if found is None else dict(found.encoding.opaque),
         seconds=clock.seconds,
     )
 
 
-def _extractions(search: _Search) -> tuple[Extraction, ...]:
+def _extractions(found: Search) -> tuple[Extraction, ...]:
     return tuple(
         Extraction(
             name=c.name,
@@ -210,9 +176,9 @@ def _extractions(search: _Search) -> tuple[Extraction, ...]:
             seconds=c.selection.seconds,
             predicted=c.prediction.seconds,
             kernels=len(c.prediction.kernels),
-            chosen=c is search.winner,
+            chosen=c is found.winner,
         )
-        for c in search.candidates
+        for c in found.candidates
     )
 
 
@@ -222,8 +188,8 @@ def _kept(
     reason: str,
     clock: Clock,
     verdict: Check | None = None,
-    search: _Search | None = None,
+    found: Search | None = None,
 ) -> Result:
     """The given program, with the reason why it came back as it was."""
-    report = _report(captured, settings, clock, kept=reason, verdict=verdict, search=search)
+    report = _report(captured, settings, clock, kept=reason, verdict=verdict, found=found)
     return Result(drop_in(captured.original), captured.original, report)

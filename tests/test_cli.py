@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +172,28 @@ def test_theme_restricts_the_list() -> None:
 
 def test_version_is_shown() -> None:
     assert run("--version").stdout.startswith("eqsat ")
+
+
+def test_a_package_runs_in_a_process_without_eqsat(model: Path, tmp_path: Path) -> None:
+    package = tmp_path / "package.pt2"
+    done = run("optimize", model, "-o", tmp_path / "out.pt2", "--aot", package)
+    assert done.exit_code == 0, done.output
+    torch.save((X, Twice()(X)), tmp_path / "values.pt")
+    code = (
+        "import sys; sys.modules['eqsat'] = sys.modules['egglog'] = None\n"
+        "import torch\n"
+        f"x, expected = torch.load({str(tmp_path / 'values.pt')!r})\n"
+        f"program = torch._inductor.aoti_load_package({str(package)!r})\n"
+        "torch.testing.assert_close(program(x), expected)\n"
+        "print('equal')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout == "equal\n", ran.stderr
+
+
+def test_a_package_of_another_suffix_is_refused_before_any_work(
+    model: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.pt2"
+    check(run("optimize", model, "-o", output, "--aot", tmp_path / "package.so"), "is a .pt2 file")
+    assert not output.exists()

@@ -1,0 +1,65 @@
+"""What the optimizer finds for one graph: encode, saturate, extract, decode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph
+
+from eqsat.choose import Candidate, Ground, best, candidates
+from eqsat.clock import Clock
+from eqsat.cost.model import Prediction
+from eqsat.encode import Encoding, encode
+from eqsat.saturate import IterationSize, Saturation, saturate
+from eqsat.settings import Settings
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was found for a graph: `winner` is None where no candidate is worth a change."""
+
+    encoding: Encoding
+    saturation: Saturation
+    given: Prediction
+    candidates: Sequence[Candidate]
+    winner: Candidate | None
+
+    def no_better(self, settings: Settings) -> str:
+        """Why no candidate is worth a change."""
+        saving = max(1 - c.prediction.seconds / self.given.seconds for c in self.candidates)
+        return (
+            f"nothing faster by the margin of {settings.margin:.3g} of the time was found (the "
+            f"best candidate saves {max(saving, 0):.1%})"
+        )
+
+
+def search(
+    graph: Graph,
+    constants: Mapping[str, Tensor],
+    settings: Settings,
+    clock: Clock,
+    progress: Callable[[IterationSize], None] | None = None,
+) -> Search:
+    """The best equal graph for a functional ATen graph whose nodes carry `meta["val"]`.
+
+    `constants` are the placeholders (by name) that never change.
+    """
+    with clock("price"):
+        given = settings.cost.estimate(graph)
+    with clock("encode"):
+        encoding = encode(graph, constants)
+    with clock("saturate"):
+        snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
+    found = candidates(Ground(snapshot, encoding, settings, fake_mode(graph), constants), clock)
+    return Search(encoding, saturation, given, found, best(found, given, settings.margin))
+
+
+def fake_mode(graph: Graph) -> FakeTensorMode:
+    """The mode of the graph's fake tensors."""
+    values = [n.meta.get("val") for n in graph.nodes]
+    mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)])
+    return mode if mode is not None else FakeTensorMode(allow_non_fake_inputs=True)
