@@ -1,0 +1,162 @@
+"""Inside `torch.compile`: a pass for Inductor's hooks, and a backend of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.decomposition import select_decomp_table
+from torch.fx import Graph, GraphModule
+
+import eqsat
+import extract
+import rewrites
+from eqsat.cost.device import Device, Mode
+from eqsat.optimize import LIMITS, MARGIN
+from eqsat.region import Region, improve
+from eqsat.rewrite import Rewrite
+from eqsat.saturate import Limits
+from eqsat.settings import Settings
+from extract import Extract
+
+log = logging.getLogger(__name__)
+HOOK = "joint_custom_pre_pass"
+"""Where the backend optimizes: forward and backward in one graph, before Inductor's own rules."""
+INDUCTOR = "inductor"
+"""The option of the backend that holds Inductor's own options."""
+
+
+class Pass(CustomGraphPass):
+    """A pass for `torch.compile(model, options={"joint_custom_pre_pass": Pass()})`.
+
+    Any of Inductor's hooks that take ATen graphs will do: `joint_custom_pre_pass` (with gradients:
+    forward and backward in one graph), `joint_custom_post_pass`, `post_grad_custom_pre_pass`,
+    `post_grad_custom_post_pass`. The options are those of `eqsat.optimize`. No tensor is constant
+    here, so rules that compute weights ahead do not fire, and the result is not run beside the
+    given graph: what is promised is what the rules promise. Where anything goes wrong the graph
+    stays as it was, and the log says why (`TORCH_LOGS="+eqsat"`).
+
+    Raises ValueError and TypeError for settings that do not exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: Sequence[Rewrite] | None = None,
+        device: str | Device = "h200",
+        mode: Mode = "stream",
+        numerics: str = "default",
+        extractor: str | Extract = "auto",
+        limits: Limits = LIMITS,
+        time_limit: float = 5.0,
+        margin: float = MARGIN,
+    ) -> None:
+        self.settings = Settings.of(
+            rules, device, mode, numerics, extractor, limits, time_limit, 0, margin
+        )
+        self.regions: list[Region] = []
+        self._uuid = _fingerprint(self.settings)
+
+    def __call__(self, graph: Graph) -> None:
+        """Optimize a graph in place."""
+        region = improve(graph, self.settings, select_decomp_table())
+        self.regions.append(region)
+        log.info("%s", region)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pass:
+        """Itself: Inductor copies its options for each graph, and `regions` tells of all."""
+        return self
+
+    def uuid(self) -> str | None:
+        """What Inductor's caches take this pass for: its code, rules, profile and limits.
+
+        None, so that nothing is cached, where the code of a rule or extractor has no file.
+        """
+        return self._uuid
+
+
+def backend(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:  # as torch takes it from a backend
+    """The backend of `torch.compile(model, backend="eqsat", options={...})`: then Inductor's.
+
+    `options` are those of `Pass`, and "inductor" with Inductor's own. `mode` is Inductor's; where
+    it replays kernels in CUDA graphs, they are priced so. Raises ValueError for an option that does
+    not exist.
+    """
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+
+    options = dict(options or {})
+    patches = {**list_mode_options(mode or "default"), **options.pop(INDUCTOR, {})}
+    known = [*inspect.signature(Pass).parameters]
+    if unknown := sorted(options.keys() - {*known}):
+        raise ValueError(
+            f"unknown option {unknown[0]!r}; there are {', '.join([*known, INDUCTOR])}"
+        )
+    if HOOK in patches:
+        raise ValueError(f"{HOOK} is where the backend works: use a Pass beside yours instead")
+    if patches.get("triton.cudagraphs"):
+        options.setdefault("mode", "graph")
+    return compile_fx(module, inputs, config_patches={**patches, HOOK: Pass(**options)})
+
+
+def _fingerprint(settings: Settings) -> str | None:
+    """A hash of all that decides what a pass does; None where some of it is in no file."""
+    files: set[Path] = set()
+    for rule in settings.rules:
+        for function in (rule.rule, rule.when, rule.exact):
+            if function is not None and not _note(function, files):
+                return None
+    if not _note(settings.extract, files):
+        return None
+    digest = hashlib.sha256(_sources())
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    versions = [version(name) for name in ("torch", "egglog")]
+    plain = (
+        settings.cost.device,
+        settings.cost.mode,
+        settings.numerics,
+        settings.extractor,
+        settings.limits,
+        settings.time_limit,
+        settings.margin,
+    )
+    digest.update(repr((versions, plain, [str(rule) for rule in settings.rules])).encode())
+    return digest.hexdigest()
+
+
+def _note(function: Callable[..., Any], files: set[Path]) -> bool:
+    """Adds the file of a function, unless it is one of ours; whether there is one."""
+    try:
+        source = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:
+        source = inspect.getsourcefile(type(function))
+    if source is None or not Path(source).is_file():
+        return False
+    files.add(Path(source))
+    return True
+
+
+@cache
+def _sources() -> bytes:
+    """A hash of the code of these packages."""
+    digest = hashlib.sha256()
+    for package in (eqsat, extract, rewrites):
+        folder = Path(package.__path__[0])
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".toml")):
+            digest.update(str(path.relative_to(folder)).encode())
+            digest.update(path.read_bytes())
+    return digest.digest()
