@@ -75,20 +75,21 @@ def scales_outputs(w: Any, s: Any, t: bool, g: int) -> bool:
     return by_channel(w, s, t, g) and (not t or g == 1)
 
 
-def by_input(w: Any, s: Any, t: bool, g: int) -> bool:
-    """Whether `s` broadcasts as one number for each input channel, and `w` names those: without groups, or depthwise."""
+def by_input(x: Any, w: Any, s: Any, t: bool, g: int) -> bool:
+    """Whether `s` broadcasts as one number for each channel of the image `x`, and `w` names those: without groups, or depthwise."""
     depthwise = w.shape[0] == g and w.shape[1] == 1
-    return (t or g == 1 or depthwise) and channelwise(w, s, w.shape[0] if t or g != 1 else w.shape[1])
+    count = w.shape[0] if t or g != 1 else w.shape[1]
+    return (t or g == 1 or depthwise) and x.ndim >= w.ndim - 1 and x.shape[1 - w.ndim] == count and channelwise(w, s, count)
 
 
-def reads_scaled(w: Any, s: Any, b: Any, t: bool, g: int) -> bool:
+def reads_scaled(x: Any, w: Any, s: Any, b: Any, t: bool, g: int) -> bool:
     """Whether `s` scales input channels, and no padding is met, whose zeros an infinite weight would make NaN."""
-    return (t or set(b) == {0}) and by_input(w, s, t, g)
+    return (t or set(b) == {0}) and by_input(x, w, s, t, g)
 
 
-def reads_shifted(w: Any, s: Any, b: Any, t: bool, g: int) -> bool:
+def reads_shifted(x: Any, w: Any, s: Any, b: Any, t: bool, g: int) -> bool:
     """Whether `s` shifts input channels, and no padding is met, which is not shifted."""
-    return not t and set(b) == {0} and by_input(w, s, t, g)
+    return not t and set(b) == {0} and by_input(x, w, s, t, g)
 
 
 def placewise(w: Any, a: Any, b: Any, t: Any) -> bool:
