@@ -122,9 +122,13 @@ def first(outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
     return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    ("hook", "dynamic", "gradients"),
+    [
+        *((HOOK, dynamic, gradients) for dynamic in (False, True) for gradients in (False, True)),
+        *((hook, True, True) for hook in HOOKS[1:]),
+    ],
+)
 def test_every_hook_keeps_values_strides_writes_and_gradients(
     hook: str, dynamic: bool, gradients: bool
 ) -> None:
