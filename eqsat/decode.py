@@ -16,7 +16,7 @@ from eqsat.emit import emit
 from eqsat.emitter import Emitter
 from eqsat.encode import Encoding
 from eqsat.exits import Exit, storage_of
-from eqsat.layout import alike, makes_memory, reads_layout, restride
+from eqsat.layout import makes_memory, reads_layout, restride, same_strides
 from eqsat.meta import Scalar, Symbolic, meta_of
 from eqsat.operators import OPERATORS
 from eqsat.problem import Problem
@@ -241,7 +241,7 @@ class Decoder:
             if n in self.encoding.handles
         ]
         return all(
-            isinstance(new, Node) and alike(new.meta["val"], old.meta["val"])
+            isinstance(new, Node) and same_strides(new.meta["val"], old.meta["val"], every=True)
             for old, new in pairs
             if isinstance(old.meta["val"], torch.Tensor)
         )

@@ -82,19 +82,15 @@ def _hint(size: Any) -> int:
     return int(hint) if hint is not None else int(size) if isinstance(size, int) else 1
 
 
-def alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether all strides agree, those of dims of one element too: a convolution reads those."""
-    if a.layout != torch.strided or b.layout != torch.strided:
-        return a.layout == b.layout
-    return list(map(str, a.stride())) == list(map(str, b.stride()))  # decides no symbolic one
+def same_strides(a: torch.Tensor, b: torch.Tensor, *, every: bool = False) -> bool:
+    """Whether the strides agree in every dim of more than one element, or in `every` dim.
 
-
-def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the strides agree in every dim of more than one element."""
+    A convolution reads those of dims of one element, too. No symbolic size is decided.
+    """
     if a.layout != torch.strided or b.layout != torch.strided:
         return a.layout == b.layout
     pairs = zip(a.shape, a.stride(), b.stride(), strict=True)
-    return all(str(x) == str(y) for size, x, y in pairs if str(size) not in ("0", "1"))
+    return all(str(x) == str(y) for size, x, y in pairs if every or str(size) not in ("0", "1"))
 
 
 def makes_memory(target: Any) -> bool:

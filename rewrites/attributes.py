@@ -28,6 +28,11 @@ def both_steady(f: Function, x: Any, y: Any) -> bool:
     return steady(f, x) and steady(f, y)
 
 
+def whole(x: Any) -> bool:
+    """Whether a tensor holds integers or bools: sums of them have another dtype, and wrap around elsewhere."""
+    return not x.dtype.is_floating_point and not x.dtype.is_complex
+
+
 def spans(x: Any, d: int) -> bool:
     """Whether the value has a dim `d` of more than one element, so that it is not broadcast along it."""
     return x.ndim >= -d and x.shape[d] != 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.operators import SUM, einsum, permute, reduction, reshape, scaled_affine
 from eqsat.rewrite import ROUNDING, Rewrite, attribute
+from rewrites.attributes import whole
 
 Dims = tuple[int, ...]
 Shape = tuple[Any, ...]
@@ -158,11 +159,6 @@ def is_pointwise(q: str) -> bool:
     return not roles(q)[3] and not lonely(q, 0) and not lonely(q, 1)
 
 
-def is_integer(x: Any) -> bool:
-    """Whether sums of the operand have another dtype, and wrap around elsewhere."""
-    return not x.dtype.is_floating_point and not x.dtype.is_complex
-
-
 def _pair(n: int, i: int, j: int) -> Rewrite:
     """A product of `n` operands as that of the `i`-th and the `j`-th, and then of the others."""
 
@@ -172,7 +168,7 @@ def _pair(n: int, i: int, j: int) -> Rewrite:
         first = einsum(x[i], x[j], first_pair(equation, i, j))
         return einsum(*x, equation), einsum(first, *rest, others(equation, i, j))
 
-    return Rewrite(f"einsum-pair-{n}-{i}-{j}", rule, when=lambda x0: not is_integer(x0), numerics=ROUNDING, variables=(*(f"x{k}" for k in range(n)), "equation"))
+    return Rewrite(f"einsum-pair-{n}-{i}-{j}", rule, when=lambda x0: not whole(x0), numerics=ROUNDING, variables=(*(f"x{k}" for k in range(n)), "equation"))
 
 
 @attribute

@@ -10,6 +10,7 @@ from eqsat.functions import Function
 from eqsat.meta import Scalar
 from eqsat.operators import arange, cumsum, expand, full, permute, reshape, scatter, slice_
 from eqsat.rewrite import ROUNDING, Rewrite, attribute
+from rewrites.attributes import whole
 from rewrites.movement import resized
 
 Shape = tuple[Any, ...]
@@ -85,11 +86,6 @@ def exactly_second(f: Function, t: torch.dtype, value: Any, number: Any) -> bool
     """Whether a function of a number and a fill rounds nothing."""
     wide = torch.float64 if t.is_floating_point else t
     return held(value, t) and image_second(f, t, value, number) == image_second(f, wide, value, number)
-
-
-def whole(x: Any) -> bool:
-    """Whether a tensor holds integers."""
-    return not x.dtype.is_floating_point and not x.dtype.is_complex
 
 
 def counted(*values: Any) -> bool:
