@@ -212,6 +212,7 @@ RATIONAL: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
     "cat": ("cat", (whole(2, 3), whole(2, 4)), (-1,)),
     "division": ("binary", (whole(3, 4), whole(4).abs() + 1), (Function("div"),)),
     "power": ("binary", (whole(3, 4), 3), (Function("pow"),)),
+    "power of zero": ("binary", (whole(3, 4), 0), (Function("pow"),)),
     "expand": ("expand", (whole(3, 1),), ((2, 3, 4),)),
     "full": ("full", (), ((2, 3), -0.375, torch.float32, torch.device("cpu"))),
 }

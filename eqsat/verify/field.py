@@ -55,7 +55,7 @@ class Residues:
         return Residues(self.data * inverse(other.data) % PRIME, *degrees)
 
     def __pow__(self, exponent: int) -> Residues:
-        result = number(1)
+        result = Residues(torch.ones_like(self.data), 0, 0)
         for _ in range(abs(exponent)):
             result = result * self
         return number(1) / result if exponent < 0 else result

@@ -286,8 +286,7 @@ class Meaning:
     # What picks, pads, sums up.
 
     def _index(self, x: Any, *rest: Any) -> Residues:
-        lost = self._element(x).data.ndim < -rest[-1]  # a power of zero is one number
-        if lost or any(isinstance(pick, Residues) for pick in rest):
+        if any(isinstance(pick, Residues) for pick in rest):
             raise Undecided("index")
         return self._element(x).mapped(lambda p: OPERATORS["index"].evaluate(p, *rest))
 
