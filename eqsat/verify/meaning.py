@@ -162,6 +162,8 @@ class Meaning:
         filled = torch.full((), value, dtype=dtype, device=device)
         if dtype == torch.bool:
             return filled.expand(size)
+        if not dtype.is_floating_point:
+            raise Undecided("numbers that wrap around")
         return self._element(filled.item()).mapped(lambda x: x.expand(size))
 
     def _embedding(self, weight: Any, index: Any) -> Residues:
