@@ -22,8 +22,9 @@ from eqsat.replacing import replacing
 from eqsat.report import Extraction, Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Limits
-from eqsat.search import Search, search
-from eqsat.settings import Settings
+from eqsat.search import Search
+from eqsat.search import search as searched
+from eqsat.settings import SATURATION, Settings
 from extract import Extract
 
 LIMITS = Limits()
@@ -71,6 +72,7 @@ def optimize(
     time_limit: float = 5.0,
     fold_budget: int | None = None,
     margin: float = MARGIN,
+    search: str = SATURATION,
     check: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
 ) -> Result:
@@ -85,6 +87,9 @@ def optimize(
     the default without rules, turns folding off). With `check` the result runs beside the given
     program.
 
+    `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
+    order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`).
+
     The given program comes back where they differ, and where no result is predicted to be better by
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
     infinity the result of the search always comes back.
@@ -92,7 +97,7 @@ def optimize(
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
-        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin
+        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin, search
     )
     clock = Clock()
     with clock("capture"):
@@ -104,7 +109,7 @@ def optimize(
     verdict, found = None, None
     try:
         functional = captured.program
-        found = search(functional.graph, constants_of(functional), settings, clock, progress)
+        found = searched(functional.graph, constants_of(functional), settings, clock, progress)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))

@@ -14,8 +14,9 @@ from eqsat.choose import Candidate, Ground, best, candidates
 from eqsat.clock import Clock
 from eqsat.cost.model import Prediction
 from eqsat.encode import Encoding, encode
+from eqsat.greedy import rewritten
 from eqsat.saturate import IterationSize, Saturation, saturate
-from eqsat.settings import Settings
+from eqsat.settings import SATURATION, Settings
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,14 @@ def search(
         given = settings.cost.estimate(graph)
     with clock("encode"):
         encoding = encode(graph, constants)
+    fixed = None
     with clock("saturate"):
-        snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
-    found = candidates(Ground(snapshot, encoding, settings, fake_mode(graph), constants), clock)
+        if settings.search == SATURATION:
+            snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
+        else:
+            snapshot, fixed, saturation = rewritten(encoding, settings, progress)
+    ground = Ground(snapshot, encoding, settings, fake_mode(graph), constants, fixed)
+    found = candidates(ground, clock)
     return Search(encoding, saturation, given, found, best(found, given, settings.margin))
 
 
