@@ -242,7 +242,10 @@ class Greedy:
     def saving(self, found: Application, values: Sequence[Node], made: Sequence[Node]) -> float:
         """The seconds by which all terms together would become cheaper."""
         dead = self.terms.dying(found.roots, [*made, *values])
-        return sum(facts(n).seconds for n in dead) - sum(facts(n).seconds for n in made)
+        saved = sum(facts(n).seconds for n in dead) - sum(facts(n).seconds for n in made)
+        for root, value in zip(found.roots, values, strict=True):
+            saved += self.terms.exit_seconds(root, root) - self.terms.exit_seconds(value, root)
+        return saved
 
     def matches(self) -> Iterator[Application]:
         """Every match of every rule, from the last node to the first."""

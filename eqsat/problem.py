@@ -17,6 +17,8 @@ from eqsat.snapshot import Snapshot, Symbol
 from extract import Choice, EGraph
 
 FOLDED = 1e-12  # seconds: what a constant costs, so that the fewest are computed
+STRIDED = ("slice", "permute", "expand")
+"""Views that lie otherwise than a tensor of their own: returned, they are copied."""
 PER_BYTE = 1e-15  # and for each of its bytes, which stay in memory: a microsecond for a gigabyte
 
 
@@ -50,6 +52,8 @@ def problem(
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
         for handle, reads in encoding.reads.items()
     }
+    returned = {snapshot.handles[handle] for handle in encoding.returned}
+    given = {snapshot.enode(row) for row in encoding.rows}
     nodes: list[tuple[int, float, Sequence[int]]] = []
     enodes: list[int] = []
     for k, symbol in enumerate(snapshot.symbols):
@@ -61,7 +65,10 @@ def problem(
             children = leaf_classes.get(cls, ())
         elif isinstance(encoding.texts.meta(snapshot.metas[cls]), Scalar):
             children = ()
-        nodes.append((cls, _price(pricer, snapshot, k), children))
+        seconds = _price(pricer, snapshot, k)
+        if cls in returned and symbol.operator in STRIDED and _enode(snapshot, k) not in given:
+            seconds += pricer.copy_seconds(snapshot.metas[cls])
+        nodes.append((cls, seconds, children))
         enodes.append(k)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
     egraph = EGraph.build(nodes, roots, snapshot.num_classes)
@@ -77,12 +84,13 @@ def _price(pricer: Pricer, s: Snapshot, k: int) -> float:
     return pricer.seconds(s.symbols[k], s.metas[cls], metas, distinct, s.attributes[k], constant)
 
 
+def _enode(s: Snapshot, k: int) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
+    return s.symbols[k], s.children[k], s.attributes[k]
+
+
 def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Choice:
     """The e-node of the first given row of every class: acyclic, for rows refer to earlier rows."""
-    where = {
-        (snapshot.symbols[k], snapshot.children[k], snapshot.attributes[k]): index
-        for index, k in enumerate(enodes)
-    }
+    where = {_enode(snapshot, k): index for index, k in enumerate(enodes)}
     choice = np.full(snapshot.num_classes, -1, dtype=np.int32)
     for row in encoding.rows:
         cls = snapshot.handles[row.handle]
@@ -130,6 +138,13 @@ class Pricer:
             estimate = price(call, self.cost.device, self.cost.mode, self.fused_share)
             self.known[key] = estimate.seconds
         return self.known[key]
+
+
+    def copy_seconds(self, meta: str) -> float:
+        """The predicted seconds of copying a value of this meta, in a kernel that may be fused."""
+        output = self.texts.meta(meta)
+        call = Call("copy", Kind.POINTWISE, (output,), output)
+        return price(call, self.cost.device, self.cost.mode, self.fused_share).seconds
 
 
 def _metas(output: object) -> tuple[object, ...]:

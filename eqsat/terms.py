@@ -15,7 +15,7 @@ from eqsat.encode import LEAF, Encoding
 from eqsat.interval import Interval, interval_of
 from eqsat.meta import EFFECT, INVALID
 from eqsat.operators import OPERATORS
-from eqsat.problem import Pricer
+from eqsat.problem import STRIDED, Pricer
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 from extract import Choice
 
@@ -75,6 +75,7 @@ class Terms:
         for row in encoding.rows:
             self.of_handle[row.handle] = self._given(row, row.handle in constant)
         handles = [*encoding.roots]
+        self.returned = {self.of_handle[h] for h in encoding.returned}
         self.output = self.graph.output(tuple(self.of_handle[h] for h in dict.fromkeys(handles)))
         self._bury(n for n in reversed(self.graph.nodes) if n is not self.output)
 
@@ -217,6 +218,8 @@ class Terms:
                     del self.known[self.key(reader)]
             root.replace_all_uses_with(value)
             self.forward[root] = value
+            if root in self.returned:
+                self.returned.add(value)
             for reader in readers:
                 twin = self.known.setdefault(self.key(reader), reader)
                 if twin is not reader:
@@ -251,6 +254,12 @@ class Terms:
     def seconds(self) -> float:
         """The price of all terms together."""
         return sum(facts(n).seconds for n in self.graph.nodes if n is not self.output)
+
+    def exit_seconds(self, node: Node, root: Node) -> float:
+        """The price of copying a node that is returned in place of a root; 0 where it is not."""
+        if root not in self.returned or facts(node).symbol.operator not in STRIDED:
+            return 0.0
+        return 0.0 if facts(node).rank is not None else self.pricer.copy_seconds(facts(node).meta)
 
     # Reading it back.
 
