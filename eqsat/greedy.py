@@ -22,18 +22,12 @@ from torch._inductor.pattern_matcher import (
 )
 from torch.fx import Node
 
-from eqsat.cost.additive import FUSED_SHARE
-from eqsat.encode import Encoding
 from eqsat.expression import Attr, Expr, Var
-from eqsat.problem import Pricer
 from eqsat.raw import EgglogRule
 from eqsat.rewrite import Fact, Rewrite
 from eqsat.saturate import IterationSize, Limits, RuleCount, Saturation, StopReason
-from eqsat.settings import FIXPOINT, Settings
-from eqsat.snapshot import Snapshot
 from eqsat.terms import Refused, Terms, facts, target_of
 from eqsat.translate import computed_ahead, evaluate, symbol_of
-from extract import Choice
 
 LEAST = 1e-12
 """Of the price of all terms: a rewrite that saves less is none."""
@@ -254,21 +248,6 @@ class Greedy:
                 match: Any = entry.pattern.match(node)
                 if match and entry.extra_check(match):
                     yield application(self.rule_of[entry.pattern], match)
-
-
-def rewritten(
-    encoding: Encoding, settings: Settings, progress: Callable[[IterationSize], None] | None
-) -> tuple[Snapshot, Choice, Saturation]:
-    """The program as `settings.search` rewrites it, as an e-graph and a choice of its e-nodes."""
-    pricer = Pricer(encoding.texts, settings.cost, settings.fold_budget != 0, FUSED_SHARE)
-    shared = settings.search == FIXPOINT
-    greedy = Greedy(Terms(encoding, pricer), settings.rules, settings.limits, shared)
-    stop = greedy.fixpoint() if shared else greedy.sweep()
-    if progress is not None:
-        for size in greedy.sizes:
-            progress(size)
-    snapshot, choice = greedy.terms.snapshot()
-    return snapshot, choice, greedy.record(stop)
 
 
 def application(rule: Rewrite, match: Match) -> Application:

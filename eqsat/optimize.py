@@ -88,7 +88,8 @@ def optimize(
     program.
 
     `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
-    order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`).
+    order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`), or
+    "backtracking" over whole programs, as TASO does it (`eqsat.backtrack`).
 
     The given program comes back where they differ, and where no result is predicted to be better by
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus

@@ -139,7 +139,6 @@ class Pricer:
             self.known[key] = estimate.seconds
         return self.known[key]
 
-
     def copy_seconds(self, meta: str) -> float:
         """The predicted seconds of copying a value of this meta, in a kernel that may be fused."""
         output = self.texts.meta(meta)

@@ -10,13 +10,19 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph
 
+from eqsat.backtrack import Backtracking
 from eqsat.choose import Candidate, Ground, best, candidates
 from eqsat.clock import Clock
+from eqsat.cost.additive import FUSED_SHARE
 from eqsat.cost.model import Prediction
 from eqsat.encode import Encoding, encode
-from eqsat.greedy import rewritten
+from eqsat.greedy import Greedy
+from eqsat.problem import Pricer
 from eqsat.saturate import IterationSize, Saturation, saturate
-from eqsat.settings import SATURATION, Settings
+from eqsat.settings import BACKTRACKING, FIXPOINT, SATURATION, Settings
+from eqsat.snapshot import Snapshot
+from eqsat.terms import Terms
+from extract import Choice
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,26 @@ def search(
     ground = Ground(snapshot, encoding, settings, fake_mode(graph), constants, fixed)
     found = candidates(ground, clock)
     return Search(encoding, saturation, given, found, best(found, given, settings.margin))
+
+
+def rewritten(
+    encoding: Encoding, settings: Settings, progress: Callable[[IterationSize], None] | None
+) -> tuple[Snapshot, Choice, Saturation]:
+    """The program as one search after another rewrite finds it: an e-graph, and what to choose."""
+    pricer = Pricer(encoding.texts, settings.cost, settings.fold_budget != 0, FUSED_SHARE)
+    terms, rules, limits = Terms(encoding, pricer), settings.rules, settings.limits
+    if settings.search == BACKTRACKING:
+        backtracking = Backtracking(terms, rules, limits)
+        greedy, stop = backtracking.greedy, backtracking.run()
+        terms = backtracking.best
+    else:
+        greedy = Greedy(terms, rules, limits, shared=settings.search == FIXPOINT)
+        stop = greedy.fixpoint() if greedy.shared else greedy.sweep()
+    if progress is not None:
+        for size in greedy.sizes:
+            progress(size)
+    snapshot, choice = terms.snapshot()
+    return snapshot, choice, greedy.record(stop)
 
 
 def fake_mode(graph: Graph) -> FakeTensorMode:

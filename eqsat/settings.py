@@ -16,8 +16,10 @@ from extract import EXTRACTORS, Extract
 AUTO, FUSED = "auto", "fused"
 """Extractors that read whole kernels beside single e-nodes: of small e-graphs, of all."""
 SATURATION, GREEDY, FIXPOINT = "saturation", "greedy", "fixpoint"
-SEARCHES = (SATURATION, GREEDY, FIXPOINT)
-"""How rules are applied: all at once, or one at a time where the price drops (`eqsat.greedy`)."""
+BACKTRACKING = "backtracking"
+SEARCHES = (SATURATION, GREEDY, FIXPOINT, BACKTRACKING)
+"""How rules are applied: all at once; one at a time where the price drops, in one sweep or to a
+fixpoint (`eqsat.greedy`); or over a queue of whole programs (`eqsat.backtrack`)."""
 ALWAYS = -math.inf
 """The margin with which the result of the search comes back, whatever is predicted of it."""
 

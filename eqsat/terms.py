@@ -244,6 +244,23 @@ class Terms:
         """Take back nodes that were added last, the newest first."""
         self._bury(reversed(made))
 
+    def copy(self) -> tuple[Terms, dict[Node, Node]]:
+        """The same terms in a graph of their own, and where each of these nodes is there."""
+        other = object.__new__(Terms)
+        other.__dict__.update(self.__dict__)
+        other.module = GraphModule(nn.Module(), Graph())
+        other.graph = other.module.graph
+        nodes: dict[Node, Node] = {}
+        for node in self.graph.nodes:
+            nodes[node] = other.graph.node_copy(node, nodes.__getitem__)
+        other.output = nodes[self.output]
+        other.known = {other.key(new): new for old, new in nodes.items() if old is not self.output}
+        other.forward = {a: nodes.get(b, b) for a, b in self.forward.items()}
+        other.forward.update(nodes)
+        other.returned = {nodes[n] for n in self.returned if n in nodes}
+        other.gone = set(self.gone)
+        return other, nodes
+
     def key(self, node: Node) -> Key:
         """The term of a node."""
         symbol = facts(node).symbol

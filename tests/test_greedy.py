@@ -131,6 +131,35 @@ def test_a_greedy_result_is_equal_and_cheaper(name: str, search: str) -> None:
     assert report.extractions[0].method == "greedy"
 
 
+def test_backtracking_goes_through_what_costs_as_much() -> None:
+    def twice(x: Any) -> Any:
+        return torch.neg(torch.neg(x))
+
+    rules = [
+        Rewrite("there", lambda x: (torch.relu(twice(x)), twice(torch.relu(x)))),
+        Rewrite("on", lambda x: (twice(torch.relu(x)), torch.relu(x))),
+    ]
+    args = square((8, 8))
+    for search, calls in (("fixpoint", 3), ("backtracking", 1)):
+        result = optimized(lambda x: torch.relu(twice(x)), args, search, rules=rules)
+        assert sum(result.report.operators_after.values()) == calls
+    assert result.report.saturation is not None
+    assert str(result.report.saturation.stop) == "saturated"
+
+
+def test_backtracking_stops_at_its_time_limit() -> None:
+    program = PROGRAMS["llama_rotary"]
+    module, inputs = program.build()
+    limits = eqsat.Limits(seconds=0.2)
+    with torch.no_grad():
+        result = eqsat.optimize(module, inputs, search="backtracking", limits=limits, margin=ALWAYS)
+    assert result.report.kept is None
+    assert result.report.saturation is not None
+    assert str(result.report.saturation.stop) == "time limit"
+
+
 def test_a_search_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="search 'gredy': one of saturation, greedy, fixpoint"):
+    with pytest.raises(
+        ValueError, match="search 'gredy': one of saturation, greedy, fixpoint, backtracking"
+    ):
         eqsat.optimize(nn.ReLU(), square((2, 2)), search="gredy")
