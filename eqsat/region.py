@@ -154,7 +154,7 @@ def _write(graph: Graph, writes: list[Node]) -> None:
 def _replace(graph: Graph, new: Graph) -> None:
     """Give `graph` the calls of `new`, which has the same inputs."""
     last = graph.output_node()
-    sequence, meta = type(last.args[0]), dict(last.meta)
+    given, meta = last.args[0], dict(last.meta)
     for node in reversed(graph.nodes):
         if node.op != "placeholder":
             graph.erase_node(node)
@@ -163,6 +163,9 @@ def _replace(graph: Graph, new: Graph) -> None:
     for node in new.nodes:
         if node.op not in ("placeholder", "output"):
             env[node] = graph.node_copy(node, env.__getitem__)
-    returned = torch.fx.map_arg(list(_returned(new)), env.__getitem__)
-    output = graph.output(returned if issubclass(sequence, list) else tuple(returned))
+    returned: list[Any] = torch.fx.map_arg(list(_returned(new)), env.__getitem__)
+    if isinstance(given, (list, tuple)):
+        output = graph.output(returned if isinstance(given, list) else tuple(returned))
+    else:  # the condition of a loop, the function of scores of an attention
+        output = graph.output(returned[0])
     output.meta = meta
