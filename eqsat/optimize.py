@@ -17,6 +17,7 @@ from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
+from eqsat.hint import hinted, require_hints
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Extraction, Report
@@ -71,6 +72,7 @@ def optimize(
     time_limit: float = 5.0,
     fold_budget: int | None = None,
     margin: float = MARGIN,
+    hints: Mapping[str, int] | None = None,
     check: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
 ) -> Result:
@@ -82,8 +84,9 @@ def optimize(
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
     take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and
-    the default without rules, turns folding off). With `check` the result runs beside the given
-    program.
+    the default without rules, turns folding off). Dynamic dimensions cost what they cost at the
+    sizes of the example inputs; `hints` gives others, by the name of a `Dim` or of its symbol as
+    printed in the graph. With `check` the result runs beside the given program.
 
     The given program comes back where they differ, and where no result is predicted to be better by
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
@@ -97,6 +100,7 @@ def optimize(
     clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
+    require_hints(captured.program.graph, hints)
     if captured.blocked is not None:
         return _kept(captured, settings, captured.blocked, clock)
     if check and captured.args is None:
@@ -104,7 +108,8 @@ def optimize(
     verdict, found = None, None
     try:
         functional = captured.program
-        found = search(functional.graph, constants_of(functional), settings, clock, progress)
+        with hinted(functional.graph, hints):
+            found = search(functional.graph, constants_of(functional), settings, clock, progress)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))
