@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import operator
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
+from torch.nn import Module
+from torch.utils import _pytree as pytree
 
 from eqsat.clock import Clock
 from eqsat.lowered import Table, lower
 from eqsat.search import Search, fake_mode, search
 from eqsat.settings import Settings
+from eqsat.storage import storage_of
 
 WRITE = torch.ops.aten.copy_.default
 
@@ -63,36 +72,89 @@ def _record(kept: str | None, found: Search | None, clock: Clock) -> Region:
     )
 
 
-def improve(graph: Graph, settings: Settings, table: Table) -> Region:
+def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = False) -> Region:
     """Replace the calls of an AOTAutograd graph by those of a better equal graph, if there is one.
 
     Inputs, outputs with their strides and aliasing, and writes to inputs stay, in their order; the
-    new calls are such as `table` does not decompose. Whatever goes wrong, the graph is as it was.
+    new calls are such as `table` does not decompose. Calls of higher-order operators stay, too:
+    each of their bodies is a graph of its own. If `frozen`, tensors that are attributes never
+    change; what is computed ahead of them becomes attributes, of at most `fold_budget` bytes.
+    Whatever goes wrong, the graph is as it was.
     """
     clock, found = Clock(), None
     try:
-        pure, writes = _without_writes(graph)
+        if not _is_worth_it(graph):
+            return _record("it computes only single numbers", None, clock)
+        held = _held(graph) if frozen else {}
+        pure, writes = _without_writes(graph, held)
         if (early := next(filter(_writes, pure.nodes), None)) is not None:
             return _record(f"{early.target} writes before the end", None, clock)
-        found = search(pure, {}, settings, clock)
-        if found.winner is None:
-            return _record(found.no_better(settings), found, clock)
-        new = found.winner.graph
-        if any(n and not g for g, n in zip(_late(pure), _late(new), strict=True)):
-            return _record("a result would wait for its gradient", found, clock)
-        with clock("lower"):
-            lower(new, fake_mode(graph), table)
-            _write(new, writes)
-            new.lint()
+        mode = fake_mode(graph)
+        constants = {node.name: tensor for node, tensor in held.items()}
+        if not constants:
+            settings = replace(settings, fold_budget=0)
+        with _forgetting(mode):
+            found = search(pure, constants, settings, clock)
+            if found.winner is None:
+                return _record(found.no_better(settings), found, clock)
+            new = found.winner.graph
+            if any(n and not g for g, n in zip(_late(pure), _late(new), strict=True)):
+                return _record("a result would wait for its gradient", found, clock)
+            with clock("lower"):
+                lower(new, mode, table)
+                _write(new, writes)
+                new.lint()
     except Exception as error:  # noqa: BLE001 - a compiler goes on with the given graph
         why = f"the optimizer failed: {type(error).__name__}: {error}"
         return _record(why, found, clock)
-    _replace(graph, new)
+    targets = {node.name: str(node.target) for node in held}
+    _replace(graph, new, targets | _hold(graph.owning_module, found.winner.folding.tensors))
     return _record(None, found, clock)
 
 
-def _without_writes(graph: Graph) -> tuple[Graph, list[Node]]:
-    """A copy that returns also what is written to inputs at its end, and those writes."""
+def _is_worth_it(graph: Graph) -> bool:
+    """Whether some call gives a tensor of several elements.
+
+    The conditions of loops and the functions of scores inside an attention do not, and of the
+    latter Inductor makes part of a kernel: it takes only some operators there.
+    """
+    values = [node.meta.get("val") for node in graph.nodes if node.op == "call_function"]
+    tensors = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor))
+    return any(str(size) != "1" for tensor in tensors for size in tensor.shape)
+
+
+def _forgetting(mode: FakeTensorMode) -> AbstractContextManager[None]:
+    """In it, symbols that trial calls make are not waited for: no call of the graph binds them."""
+    env = mode.shape_env
+    return nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
+
+
+def _held(graph: Graph) -> dict[Node, Tensor]:
+    """The tensors that are attributes, by the nodes that read them."""
+    found: dict[Node, Tensor] = {}
+    for node in graph.find_nodes(op="get_attr"):
+        value = operator.attrgetter(str(node.target))(graph.owning_module)
+        if storage_of(value) is not None and isinstance(node.meta.get("val"), Tensor):
+            found[node] = value.detach()
+    return found
+
+
+def _hold(owner: Module | None, folded: Mapping[str, Tensor]) -> dict[str, str]:
+    """Make the tensors attributes; their new names."""
+    targets: dict[str, str] = {}
+    for name, tensor in folded.items():
+        assert owner is not None, "constants are attributes of a module"
+        free = next(f"eqsat_{k}" for k in itertools.count() if not hasattr(owner, f"eqsat_{k}"))
+        owner.register_buffer(free, tensor)
+        targets[name] = free
+    return targets
+
+
+def _without_writes(graph: Graph, held: Mapping[Node, Tensor]) -> tuple[Graph, list[Node]]:
+    """A copy that returns also what is written to inputs at its end, and those writes.
+
+    What is `held` is an input.
+    """
     last = graph.output_node()
     writes: list[Node] = []
     for node in reversed(graph.nodes):
@@ -104,9 +166,13 @@ def _without_writes(graph: Graph) -> tuple[Graph, list[Node]]:
     writes.reverse()
     pure = Graph()
     env: dict[Node, Node] = {}
+    for node in held:
+        env[node] = pure.placeholder(node.name)
+        env[node].meta = dict(node.meta)
     for node in graph.nodes:
         if node is not last and node not in writes:
-            env[node] = pure.node_copy(node, env.__getitem__)
+            if node not in held:
+                env[node] = pure.node_copy(node, env.__getitem__)
             env[node].name = node.name
     returned = [*_returned(graph), *(write.args[1] for write in writes)]
     output = pure.output(torch.fx.map_arg(tuple(returned), env.__getitem__))
@@ -151,17 +217,23 @@ def _write(graph: Graph, writes: list[Node]) -> None:
     output.args = (tuple(returned[: len(returned) - len(writes)]),)
 
 
-def _replace(graph: Graph, new: Graph) -> None:
-    """Give `graph` the calls of `new`, which has the same inputs."""
+def _replace(graph: Graph, new: Graph, attributes: Mapping[str, str]) -> None:
+    """Give `graph` the calls of `new`, whose inputs are the same, and `attributes` by name."""
     last = graph.output_node()
     given, meta = last.args[0], dict(last.meta)
     for node in reversed(graph.nodes):
         if node.op != "placeholder":
             graph.erase_node(node)
-    old = graph.find_nodes(op="placeholder")
-    env = dict(zip(new.find_nodes(op="placeholder"), old, strict=True))
+    inputs = iter(graph.find_nodes(op="placeholder"))
+    env: dict[Node, Node] = {}
     for node in new.nodes:
-        if node.op not in ("placeholder", "output"):
+        if node.op == "placeholder":
+            if node.name in attributes:
+                env[node] = graph.get_attr(attributes[node.name])
+                env[node].meta = dict(node.meta)
+            else:
+                env[node] = next(inputs)
+        elif node.op != "output":
             env[node] = graph.node_copy(node, env.__getitem__)
     returned: list[Any] = torch.fx.map_arg(list(_returned(new)), env.__getitem__)
     if isinstance(given, (list, tuple)):
