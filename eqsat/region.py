@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 from torch.nn import Module
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from eqsat.clock import Clock
 from eqsat.lowered import Table, lower
@@ -93,7 +94,7 @@ def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = Fa
         constants = {node.name: tensor for node, tensor in held.items()}
         if not constants:
             settings = replace(settings, fold_budget=0)
-        with _forgetting(mode):
+        with _apart(mode, real=bool(constants)):
             found = search(pure, constants, settings, clock)
             if found.winner is None:
                 return _record(found.no_better(settings), found, clock)
@@ -123,10 +124,18 @@ def _is_worth_it(graph: Graph) -> bool:
     return any(str(size) != "1" for tensor in tensors for size in tensor.shape)
 
 
-def _forgetting(mode: FakeTensorMode) -> AbstractContextManager[None]:
-    """In it, symbols that trial calls make are not waited for: no call of the graph binds them."""
+@contextmanager
+def _apart(mode: FakeTensorMode, *, real: bool) -> Generator[None]:
+    """In it, symbols that trial calls make are not waited for: no call of the graph binds them.
+
+    If `real`, calls of real tensors give real ones, whatever mode the compiler is in.
+    """
     env = mode.shape_env
-    return nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
+    with (
+        nullcontext() if env is None else env.ignore_fresh_unbacked_symbols(),
+        _disable_current_modes() if real else nullcontext(),
+    ):
+        yield
 
 
 def _held(graph: Graph) -> dict[Node, Tensor]:
@@ -135,7 +144,7 @@ def _held(graph: Graph) -> dict[Node, Tensor]:
     for node in graph.find_nodes(op="get_attr"):
         value = operator.attrgetter(str(node.target))(graph.owning_module)
         if storage_of(value) is not None and isinstance(node.meta.get("val"), Tensor):
-            found[node] = value.detach()
+            found[node] = value
     return found
 
 
