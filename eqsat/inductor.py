@@ -14,6 +14,7 @@ from typing import Any
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
+from torch._logging._internal import register_log
 from torch.fx import Graph, GraphModule
 
 import eqsat
@@ -28,6 +29,7 @@ from eqsat.settings import Settings
 from extract import Extract
 
 log = logging.getLogger(__name__)
+register_log("eqsat", "eqsat")  # torch also takes the name of any package from TORCH_LOGS
 HOOK = "joint_custom_pre_pass"
 """Where the backend optimizes: forward and backward in one graph, before Inductor's own rules."""
 FROZEN_HOOK = "post_grad_custom_pre_pass"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 from torch.nn import Module
@@ -25,6 +25,7 @@ from eqsat.settings import Settings
 from eqsat.storage import storage_of
 
 WRITE = torch.ops.aten.copy_.default
+INDICES = 4  # batch, head, query, key
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = Fa
     """
     clock, found = Clock(), None
     try:
-        if not _is_worth_it(graph):
-            return _record("it computes only single numbers", None, clock)
+        if not _computes_tensors(graph):
+            return _record("it computes single numbers", None, clock)
         held = _held(graph) if frozen else {}
         pure, writes = _without_writes(graph, held)
         if (early := next(filter(_writes, pure.nodes), None)) is not None:
@@ -101,6 +102,8 @@ def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = Fa
             new = found.winner.graph
             if any(n and not g for g, n in zip(_late(pure), _late(new), strict=True)):
                 return _record("a result would wait for its gradient", found, clock)
+            if _lent(new, len(writes)) - _lent(pure, len(writes)):
+                return _record("a result would be the memory of an input", found, clock)
             with clock("lower"):
                 lower(new, mode, table)
                 _write(new, writes)
@@ -113,12 +116,15 @@ def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = Fa
     return _record(None, found, clock)
 
 
-def _is_worth_it(graph: Graph) -> bool:
-    """Whether some call gives a tensor of several elements.
+def _computes_tensors(graph: Graph) -> bool:
+    """Whether some call gives a tensor of several elements, and not all first inputs are numbers.
 
-    The conditions of loops and the functions of scores inside an attention do not, and of the
-    latter Inductor makes part of a kernel: it takes only some operators there.
+    The condition of a loop does not. The functions of scores and masks of an attention begin with
+    the indices of one score: Inductor makes them part of a kernel, of a few operators only.
     """
+    first = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")][:INDICES]
+    if len(first) == INDICES and all(isinstance(v, Tensor) and v.ndim == 0 for v in first):
+        return False
     values = [node.meta.get("val") for node in graph.nodes if node.op == "call_function"]
     tensors = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor))
     return any(str(size) != "1" for tensor in tensors for size in tensor.shape)
@@ -211,6 +217,36 @@ def _late(graph: Graph) -> list[bool]:
         if node.op == "call_function" and not late.isdisjoint(node.all_input_nodes):
             late.add(node)
     return [value in late for value in _returned(graph)]
+
+
+def _lent(graph: Graph, count: int) -> set[tuple[int, int]]:
+    """The pairs of a result and a write that are one value made by a higher-order operator.
+
+    Of an operator that writes, Inductor makes it write the input itself, and leaves out the copy
+    that keeps the result apart from it.
+    """
+    returned = [_copied(value) for value in _returned(graph)]
+    last = len(returned) - count
+    return {
+        (i, k)
+        for k in range(count)
+        for i, value in enumerate(returned[:last])
+        if value is returned[last + k] and _made_by_higher_order(value)
+    }
+
+
+def _copied(value: Any) -> Any:
+    """What a value is a copy of, or the value."""
+    while isinstance(value, Node) and value.target is torch.ops.aten.clone.default:
+        value = value.args[0]
+    return value
+
+
+def _made_by_higher_order(value: Any) -> bool:
+    if not isinstance(value, Node) or value.target is not operator.getitem:
+        return False
+    parent = value.args[0]
+    return isinstance(parent, Node) and isinstance(parent.target, HigherOrderOperator)
 
 
 def _write(graph: Graph, writes: list[Node]) -> None:
