@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,8 +29,11 @@ from eqsat.inductor import FROZEN_HOOK, HOOK, Pass
 from eqsat.settings import ALWAYS
 
 Call = Callable[[Tensor, Tensor], Any]
-SMALLER: dict[str, Any] = {"limits": eqsat.Limits(iterations=4, enodes=2_000)}
-SMALLER |= {"extractor": "greedy-dag", "margin": ALWAYS}
+SMALLER: dict[str, Any] = {
+    "limits": eqsat.Limits(iterations=3, enodes=1_000),
+    "extractor": "greedy-dag",
+    "margin": ALWAYS,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -274,8 +277,8 @@ def test_frozen_weights_are_constants(hook: str, prepack: bool) -> None:
         for given in (x, x + 1):
             torch.testing.assert_close(compiled(given), module(given), atol=1e-5, rtol=1e-5)
     assert [region.kept for region in optimizer.regions] == [None]
-    ahead = any(name.startswith("eqsat") for name in names)
-    assert ahead == (hook == FROZEN_HOOK and not prepack)
+    if not prepack:  # packed weights are no plain tensors
+        assert any(name.startswith("eqsat") for name in names) == (hook == FROZEN_HOOK)
     assert optimizer.uuid() is not None
 
 
@@ -299,7 +302,7 @@ def test_no_weight_is_computed_ahead_where_it_is_trained() -> None:
 
 
 @pytest.fixture
-def uncompiled_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+def uncompiled_backend(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Inductor's patches at each compilation by the backend, which ends before any C++."""
     seen: list[dict[str, Any]] = []
     original = compile_fx.compile_fx
@@ -443,7 +446,8 @@ def test_costs_are_those_at_the_hints(symbols: bool) -> None:
     assert [n.name for n in first.all_input_nodes] == ["y", "z"]
     before, after = wide.report.before, long.report.before
     assert before is not None and after is not None
-    assert (before.kernels[0].product[1], after.kernels[0].product[1]) == (8, 8192)
+    products = [prediction.kernels[0].product for prediction in (before, after)]
+    assert [product and product[1] for product in products] == [8, 8192]
     x, y, z = torch.randn(5, 256), torch.randn(256, 256), torch.randn(256, 7)
     torch.testing.assert_close(long.module(x, y, z), x @ y @ z, atol=1e-3, rtol=1e-4)
 
