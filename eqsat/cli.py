@@ -101,6 +101,10 @@ def optimize(
     seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
     enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
     iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    hint: Annotated[
+        list[str] | None,
+        typer.Option(help="The size of a dynamic dimension to cost it at: name=size. Repeat."),
+    ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
     rule_files: Annotated[
         list[Path] | None,
@@ -120,6 +124,7 @@ def optimize(
         if package is not None and package.suffix != ".pt2":
             raise ValueError(f"{package}: a package is a .pt2 file")
         chosen = _chosen(rule_files or []).without(*(without or ()))
+        hints = dict(_hint(text) for text in hint or ())
         program = _load(model, debug)
         with Console(stderr=True).status("optimizing") as status:
             result = eqsat.optimize(
@@ -132,6 +137,7 @@ def optimize(
                 time_limit=time_limit,
                 limits=Limits(iterations, enodes, seconds),
                 rules=chosen,
+                hints=hints,
                 check=not no_check,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
@@ -246,6 +252,14 @@ def _print(text: RenderableType) -> None:
         Console(highlight=False).print(text)
     else:
         print(plain(text))
+
+
+def _hint(text: str) -> tuple[str, int]:
+    """The name and the size in `name=size`."""
+    name, _, size = text.partition("=")
+    if not name or not size.isdecimal():
+        raise ValueError(f"a hint is name=size, such as batch=8, not {text!r}")
+    return name, int(size)
 
 
 def _load(path: Path, debug: bool) -> ExportedProgram:

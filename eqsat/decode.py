@@ -64,8 +64,10 @@ class Decoder:
         self.copies: dict[Node, Any] = {}  # given leaf or view -> node of the new graph
         self.laid: dict[int, Node] = {}  # class -> its value in channels-last memory
         self.inputs: set[int] = set()  # the storages of the new graph's inputs
+        self.attributes: set[int] = set()  # and those of its attributes
         given = self.encoding.graph.nodes
-        self.given_inputs = {storage_of(node) for node in given if node.op == "placeholder"}
+        held = [node for node in given if node.op in ("placeholder", "get_attr")]
+        self.given_inputs = {storage_of(node) for node in held}
         handles = self.snapshot.handles
         self.leaves = {handles[h]: node for h, node in self.encoding.leaves.items()}
         self.origins: dict[int, Node] = {}  # class -> the first given node that computes it
@@ -166,6 +168,7 @@ class Decoder:
             copy = self.emitter.graph.get_attr(str(node.target))
             copy.meta = dict(node.meta)
             self.copies[node] = copy
+            self.attributes.add(storage_of(copy))
         return self.copies[node]
 
     def _readable(self, children: tuple[int, ...]) -> set[int]:
@@ -254,14 +257,15 @@ class Decoder:
         return new
 
     def _own(self, given: Node, new: Any) -> Any:
-        """The operand in other memory than the inputs', where `given` was: it may be returned."""
+        """The operand in other memory than the inputs', where `given` was: it may be kept."""
         if not isinstance(new, Node) or not isinstance(new.meta["val"], torch.Tensor):
             return new
-        if storage_of(new) in self.inputs and storage_of(given) not in self.given_inputs:
-            return restride(
-                self.emitter, self.emitter.call(aten.clone.default, new), given.meta["val"]
-            )
-        return new
+        storage = storage_of(new)
+        if storage_of(given) in self.given_inputs or storage not in self.inputs | self.attributes:
+            return new
+        lifted = storage in self.attributes  # a clone of an attribute Inductor leaves out
+        copied = aten.lift_fresh_copy.default if lifted else aten.clone.default
+        return restride(self.emitter, self.emitter.call(copied, new), given.meta["val"])
 
     def _effect(self, node: Node) -> None:
         """Run a call as given, on operands with their given strides."""

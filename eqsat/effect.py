@@ -22,6 +22,8 @@ def effect(node: Node) -> str | None:
         return "higher-order operator: kept as given"
     if not isinstance(target, OpOverload):
         return None if target is operator.getitem or _symbolic(node) else "Python function: kept"
+    if any("val" not in operand.meta for operand in node.all_input_nodes):
+        return "reads an attribute of which nothing is known"
     if target._schema.is_mutable:
         return "mutates its operands"
     tags = target.tags

@@ -11,6 +11,8 @@ from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
+from eqsat.hint import own_hint
+
 
 def example_of_graph(module: GraphModule) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns args and kwargs; raises ValueError where a placeholder carries no `meta["val"]`."""
@@ -68,10 +70,10 @@ def _nested(module: GraphModule, leaves: Sequence[Any]) -> tuple[tuple[Any, ...]
 def _example(value: object) -> object:
     """Returns a value of that shape: normal floats, zero integers (valid as an index), False."""
     if isinstance(value, SymInt):
-        return _hint(value)
+        return own_hint(value)
     if not isinstance(value, Tensor):
         return value
-    shape, strides = [_hint(n) for n in value.shape], [_hint(n) for n in value.stride()]
+    shape, strides = own_hint([*value.shape]), own_hint([*value.stride()])
     size = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if value.is_floating_point() or value.is_complex():
         generator = torch.Generator().manual_seed(0)
@@ -80,7 +82,3 @@ def _example(value: object) -> object:
     else:
         flat = torch.zeros(size, dtype=value.dtype, device=value.device)
     return flat.as_strided(shape, strides)
-
-
-def _hint(size: int | SymInt) -> int:
-    return int(size.node.hint) if isinstance(size, SymInt) else size

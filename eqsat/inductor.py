@@ -11,8 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
+from torch._logging._internal import register_log
 from torch.fx import Graph, GraphModule
 
 import eqsat
@@ -27,8 +29,11 @@ from eqsat.settings import Settings
 from extract import Extract
 
 log = logging.getLogger(__name__)
+register_log("eqsat", "eqsat")  # torch also takes the name of any package from TORCH_LOGS
 HOOK = "joint_custom_pre_pass"
 """Where the backend optimizes: forward and backward in one graph, before Inductor's own rules."""
+FROZEN_HOOK = "post_grad_custom_pre_pass"
+"""Where it does so again if Inductor freezes weights: there they are constants."""
 INDUCTOR = "inductor"
 """The option of the backend that holds Inductor's own options."""
 
@@ -39,9 +44,10 @@ class Pass(CustomGraphPass):
     Any of Inductor's hooks that take ATen graphs will do: `joint_custom_pre_pass` (with gradients:
     forward and backward in one graph), `joint_custom_post_pass`, `post_grad_custom_pre_pass`,
     `post_grad_custom_post_pass`. The options are those of `eqsat.optimize`. No tensor is constant
-    here, so rules that compute weights ahead do not fire, and the result is not run beside the
-    given graph: what is promised is what the rules promise. Where anything goes wrong the graph
-    stays as it was, and the log says why (`TORCH_LOGS="+eqsat"`).
+    here, so rules that compute weights ahead do not fire; only the hooks after Inductor's freezing
+    (`freezing=True`, post-grad) know the weights, and compute at most `fold_budget` bytes ahead.
+    The result is not run beside the given graph: what is promised is what the rules promise. Where
+    anything goes wrong the graph stays as it was, and the log says why (`TORCH_LOGS="+eqsat"`).
 
     Raises ValueError and TypeError for settings that do not exist.
     """
@@ -56,17 +62,18 @@ class Pass(CustomGraphPass):
         extractor: str | Extract = "auto",
         limits: Limits = LIMITS,
         time_limit: float = 5.0,
+        fold_budget: int | None = None,
         margin: float = MARGIN,
     ) -> None:
         self.settings = Settings.of(
-            rules, device, mode, numerics, extractor, limits, time_limit, 0, margin
+            rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin
         )
         self.regions: list[Region] = []
         self._uuid = _fingerprint(self.settings)
 
     def __call__(self, graph: Graph) -> None:
         """Optimize a graph in place."""
-        region = improve(graph, self.settings, select_decomp_table())
+        region = improve(graph, self.settings, select_decomp_table(), frozen=config.freezing)
         self.regions.append(region)
         log.info("%s", region)
 
@@ -77,9 +84,10 @@ class Pass(CustomGraphPass):
     def uuid(self) -> str | None:
         """What Inductor's caches take this pass for: its code, rules, profile and limits.
 
-        None, so that nothing is cached, where the code of a rule or extractor has no file.
+        None, so that nothing is cached, where the code of a rule or extractor has no file, and for
+        frozen graphs: Inductor's keys do not tell the values of their weights.
         """
-        return self._uuid
+        return None if config.freezing else self._uuid
 
 
 def backend(
@@ -105,11 +113,14 @@ def backend(
         raise ValueError(
             f"unknown option {unknown[0]!r}; there are {', '.join([*known, INDUCTOR])}"
         )
-    if HOOK in patches:
-        raise ValueError(f"{HOOK} is where the backend works: use a Pass beside yours instead")
     if patches.get("triton.cudagraphs"):
         options.setdefault("mode", "graph")
-    return compile_fx(module, inputs, config_patches={**patches, HOOK: Pass(**options)})
+    hooks = (HOOK, FROZEN_HOOK) if patches.get("freezing", config.freezing) else (HOOK,)
+    for hook in hooks:
+        if patches.get(hook, getattr(config, hook)) is not None:
+            raise ValueError(f"{hook} is where the backend works: use a Pass beside yours instead")
+    optimizer = Pass(**options)
+    return compile_fx(module, inputs, config_patches={**patches, **dict.fromkeys(hooks, optimizer)})
 
 
 def _fingerprint(settings: Settings) -> str | None:
@@ -132,6 +143,7 @@ def _fingerprint(settings: Settings) -> str | None:
         settings.extractor,
         settings.limits,
         settings.time_limit,
+        settings.fold_budget,
         settings.margin,
     )
     digest.update(repr((versions, plain, [str(rule) for rule in settings.rules])).encode())

@@ -10,6 +10,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Node
 
 from eqsat.emitter import Emitter
+from eqsat.hint import own_hint
 
 aten = torch.ops.aten
 _NEW = frozenset(
@@ -38,7 +39,7 @@ def restride(emitter: Emitter, node: Node, like: torch.Tensor) -> Node:
     if same_strides(value, like):
         return node
     shape, stride = tuple(like.shape), tuple(like.stride())
-    order = sorted(range(like.ndim), key=lambda d: (-_hint(stride[d]), d))
+    order = sorted(range(like.ndim), key=lambda d: (-own_hint(stride[d]), d))
     result = _dense(emitter, node, order)
     if same_strides(result.meta["val"], like):
         return result
@@ -75,11 +76,6 @@ def _overlapping(emitter: Emitter, node: Node, like: torch.Tensor) -> Node:
     with emitter.fake_mode:
         thin = torch.empty_strided(sizes, like.stride(), dtype=like.dtype, device=like.device)
     return emitter.call(aten.expand.default, restride(emitter, node, thin), tuple(like.shape))
-
-
-def _hint(size: Any) -> int:
-    hint = getattr(getattr(size, "node", None), "hint", None)
-    return int(hint) if hint is not None else int(size) if isinstance(size, int) else 1
 
 
 def same_strides(a: torch.Tensor, b: torch.Tensor, *, every: bool = False) -> bool:

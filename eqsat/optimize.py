@@ -17,6 +17,7 @@ from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
+from eqsat.hint import hinted, require_hints
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Extraction, Report
@@ -73,6 +74,7 @@ def optimize(
     fold_budget: int | None = None,
     margin: float = MARGIN,
     search: str = SATURATION,
+    hints: Mapping[str, int] | None = None,
     check: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
 ) -> Result:
@@ -84,8 +86,9 @@ def optimize(
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
     take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and
-    the default without rules, turns folding off). With `check` the result runs beside the given
-    program.
+    the default without rules, turns folding off). Dynamic dimensions cost what they cost at the
+    sizes of the example inputs; `hints` gives others, by the name of a `Dim` or of its symbol as
+    printed in the graph. With `check` the result runs beside the given program.
 
     `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
     order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`), or
@@ -103,6 +106,7 @@ def optimize(
     clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
+    require_hints(captured.program.graph, hints)
     if captured.blocked is not None:
         return _kept(captured, settings, captured.blocked, clock)
     if check and captured.args is None:
@@ -110,7 +114,8 @@ def optimize(
     verdict, found = None, None
     try:
         functional = captured.program
-        found = searched(functional.graph, constants_of(functional), settings, clock, progress)
+        with hinted(functional.graph, hints):
+            found = searched(functional.graph, constants_of(functional), settings, clock, progress)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))

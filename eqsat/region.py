@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import operator
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch import Tensor
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
+from torch.nn import Module
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from eqsat.clock import Clock
 from eqsat.lowered import Table, lower
 from eqsat.search import Search, fake_mode, search
 from eqsat.settings import Settings
+from eqsat.storage import storage_of
 
 WRITE = torch.ops.aten.copy_.default
+INDICES = 4  # batch, head, query, key
 
 
 @dataclass(frozen=True)
@@ -63,36 +74,102 @@ def _record(kept: str | None, found: Search | None, clock: Clock) -> Region:
     )
 
 
-def improve(graph: Graph, settings: Settings, table: Table) -> Region:
+def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = False) -> Region:
     """Replace the calls of an AOTAutograd graph by those of a better equal graph, if there is one.
 
     Inputs, outputs with their strides and aliasing, and writes to inputs stay, in their order; the
-    new calls are such as `table` does not decompose. Whatever goes wrong, the graph is as it was.
+    new calls are such as `table` does not decompose. Calls of higher-order operators stay, too:
+    each of their bodies is a graph of its own. If `frozen`, tensors that are attributes never
+    change; what is computed ahead of them becomes attributes, of at most `fold_budget` bytes.
+    Whatever goes wrong, the graph is as it was.
     """
     clock, found = Clock(), None
     try:
-        pure, writes = _without_writes(graph)
+        if not _computes_tensors(graph):
+            return _record("it computes single numbers", None, clock)
+        held = _held(graph) if frozen else {}
+        pure, writes = _without_writes(graph, held)
         if (early := next(filter(_writes, pure.nodes), None)) is not None:
             return _record(f"{early.target} writes before the end", None, clock)
-        found = search(pure, {}, settings, clock)
-        if found.winner is None:
-            return _record(found.no_better(settings), found, clock)
-        new = found.winner.graph
-        if any(n and not g for g, n in zip(_late(pure), _late(new), strict=True)):
-            return _record("a result would wait for its gradient", found, clock)
-        with clock("lower"):
-            lower(new, fake_mode(graph), table)
-            _write(new, writes)
-            new.lint()
+        mode = fake_mode(graph)
+        constants = {node.name: tensor for node, tensor in held.items()}
+        if not constants:
+            settings = replace(settings, fold_budget=0)
+        with _apart(mode, real=bool(constants)):
+            found = search(pure, constants, settings, clock)
+            if found.winner is None:
+                return _record(found.no_better(settings), found, clock)
+            new = found.winner.graph
+            if any(n and not g for g, n in zip(_late(pure), _late(new), strict=True)):
+                return _record("a result would wait for its gradient", found, clock)
+            if _lent(new, len(writes)) - _lent(pure, len(writes)):
+                return _record("a result would be the memory of an input", found, clock)
+            with clock("lower"):
+                lower(new, mode, table)
+                _write(new, writes)
+                new.lint()
     except Exception as error:  # noqa: BLE001 - a compiler goes on with the given graph
         why = f"the optimizer failed: {type(error).__name__}: {error}"
         return _record(why, found, clock)
-    _replace(graph, new)
+    targets = {node.name: str(node.target) for node in held}
+    _replace(graph, new, targets | _hold(graph.owning_module, found.winner.folding.tensors))
     return _record(None, found, clock)
 
 
-def _without_writes(graph: Graph) -> tuple[Graph, list[Node]]:
-    """A copy that returns also what is written to inputs at its end, and those writes."""
+def _computes_tensors(graph: Graph) -> bool:
+    """Whether some call gives a tensor of several elements, and not all first inputs are numbers.
+
+    The condition of a loop does not. The functions of scores and masks of an attention begin with
+    the indices of one score: Inductor makes them part of a kernel, of a few operators only.
+    """
+    first = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")][:INDICES]
+    if len(first) == INDICES and all(isinstance(v, Tensor) and v.ndim == 0 for v in first):
+        return False
+    values = [node.meta.get("val") for node in graph.nodes if node.op == "call_function"]
+    tensors = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor))
+    return any(str(size) != "1" for tensor in tensors for size in tensor.shape)
+
+
+@contextmanager
+def _apart(mode: FakeTensorMode, *, real: bool) -> Generator[None]:
+    """In it, symbols that trial calls make are not waited for: no call of the graph binds them.
+
+    If `real`, calls of real tensors give real ones, whatever mode the compiler is in.
+    """
+    env = mode.shape_env
+    with (
+        nullcontext() if env is None else env.ignore_fresh_unbacked_symbols(),
+        _disable_current_modes() if real else nullcontext(),
+    ):
+        yield
+
+
+def _held(graph: Graph) -> dict[Node, Tensor]:
+    """The tensors that are attributes, by the nodes that read them."""
+    found: dict[Node, Tensor] = {}
+    for node in graph.find_nodes(op="get_attr"):
+        value = operator.attrgetter(str(node.target))(graph.owning_module)
+        if storage_of(value) is not None and isinstance(node.meta.get("val"), Tensor):
+            found[node] = value
+    return found
+
+
+def _hold(owner: Module | None, folded: Mapping[str, Tensor]) -> dict[str, str]:
+    """Make the tensors attributes; their new names."""
+    targets: dict[str, str] = {}
+    for name, tensor in folded.items():
+        assert owner is not None, "constants are attributes of a module"
+        free = next(f"eqsat_{k}" for k in itertools.count() if not hasattr(owner, f"eqsat_{k}"))
+        owner.register_buffer(free, tensor)
+        targets[name] = free
+    return targets
+
+
+def _without_writes(graph: Graph, held: Mapping[Node, Tensor]) -> tuple[Graph, list[Node]]:
+    """A copy that returns also what is written to inputs at its end, and those writes.
+
+    What is `held` is an input.
+    """
     last = graph.output_node()
     writes: list[Node] = []
     for node in reversed(graph.nodes):
@@ -104,9 +181,13 @@ def _without_writes(graph: Graph) -> tuple[Graph, list[Node]]:
     writes.reverse()
     pure = Graph()
     env: dict[Node, Node] = {}
+    for node in held:
+        env[node] = pure.placeholder(node.name)
+        env[node].meta = dict(node.meta)
     for node in graph.nodes:
         if node is not last and node not in writes:
-            env[node] = pure.node_copy(node, env.__getitem__)
+            if node not in held:
+                env[node] = pure.node_copy(node, env.__getitem__)
             env[node].name = node.name
     returned = [*_returned(graph), *(write.args[1] for write in writes)]
     output = pure.output(torch.fx.map_arg(tuple(returned), env.__getitem__))
@@ -138,6 +219,36 @@ def _late(graph: Graph) -> list[bool]:
     return [value in late for value in _returned(graph)]
 
 
+def _lent(graph: Graph, count: int) -> set[tuple[int, int]]:
+    """The pairs of a result and a write that are one value made by a higher-order operator.
+
+    Of an operator that writes, Inductor makes it write the input itself, and leaves out the copy
+    that keeps the result apart from it.
+    """
+    returned = [_copied(value) for value in _returned(graph)]
+    last = len(returned) - count
+    return {
+        (i, k)
+        for k in range(count)
+        for i, value in enumerate(returned[:last])
+        if value is returned[last + k] and _made_by_higher_order(value)
+    }
+
+
+def _copied(value: Any) -> Any:
+    """What a value is a copy of, or the value."""
+    while isinstance(value, Node) and value.target is torch.ops.aten.clone.default:
+        value = value.args[0]
+    return value
+
+
+def _made_by_higher_order(value: Any) -> bool:
+    if not isinstance(value, Node) or value.target is not operator.getitem:
+        return False
+    parent = value.args[0]
+    return isinstance(parent, Node) and isinstance(parent.target, HigherOrderOperator)
+
+
 def _write(graph: Graph, writes: list[Node]) -> None:
     """Put the writes to inputs at the end again, of the values that the graph returns last."""
     output = graph.output_node()
@@ -151,18 +262,27 @@ def _write(graph: Graph, writes: list[Node]) -> None:
     output.args = (tuple(returned[: len(returned) - len(writes)]),)
 
 
-def _replace(graph: Graph, new: Graph) -> None:
-    """Give `graph` the calls of `new`, which has the same inputs."""
+def _replace(graph: Graph, new: Graph, attributes: Mapping[str, str]) -> None:
+    """Give `graph` the calls of `new`, whose inputs are the same, and `attributes` by name."""
     last = graph.output_node()
-    sequence, meta = type(last.args[0]), dict(last.meta)
+    given, meta = last.args[0], dict(last.meta)
     for node in reversed(graph.nodes):
         if node.op != "placeholder":
             graph.erase_node(node)
-    old = graph.find_nodes(op="placeholder")
-    env = dict(zip(new.find_nodes(op="placeholder"), old, strict=True))
+    inputs = iter(graph.find_nodes(op="placeholder"))
+    env: dict[Node, Node] = {}
     for node in new.nodes:
-        if node.op not in ("placeholder", "output"):
+        if node.op == "placeholder":
+            if node.name in attributes:
+                env[node] = graph.get_attr(attributes[node.name])
+                env[node].meta = dict(node.meta)
+            else:
+                env[node] = next(inputs)
+        elif node.op != "output":
             env[node] = graph.node_copy(node, env.__getitem__)
-    returned = torch.fx.map_arg(list(_returned(new)), env.__getitem__)
-    output = graph.output(returned if issubclass(sequence, list) else tuple(returned))
+    returned: list[Any] = torch.fx.map_arg(list(_returned(new)), env.__getitem__)
+    if isinstance(given, (list, tuple)):
+        output = graph.output(returned if isinstance(given, list) else tuple(returned))
+    else:  # the condition of a loop, the function of scores of an attention
+        output = graph.output(returned[0])
     output.meta = meta

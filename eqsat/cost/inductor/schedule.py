@@ -14,6 +14,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from eqsat.cost.kernel import Kernel, Product
+from eqsat.hint import hint
 
 _aten = torch.ops.aten
 OPERANDS: Mapping[Any, tuple[int, ...]] = {
@@ -90,11 +91,11 @@ def product_of(node: Node) -> Product | None:
     if positions is None:
         return None
     shapes = [cast("Node", node.args[i]).meta["val"].shape for i in positions]
-    x, w = ([_hint(n) for n in shape] for shape in shapes[:2])
+    x, w = (hint([*shape]) for shape in shapes[:2])
     if node.target is _aten.convolution.default:
         return _convolution(node, x, w)
     if len(positions) == 3:
-        return Product(math.prod(x[:-2]), x[-2], w[-2], x[-1] + _hint(shapes[2][-1]))
+        return Product(math.prod(x[:-2]), x[-2], w[-2], x[-1] + hint(shapes[2][-1]))
     return Product(math.prod(x[:-2]), x[-2], w[-1], x[-1])
 
 
@@ -104,7 +105,7 @@ def _convolution(node: Node, x: list[int], w: list[int]) -> Product:
     kernel = math.prod(w[2:])
     if transposed:  # weight: (in, out / groups, *kernel)
         return Product(groups, math.prod(x) // max(1, w[0]), w[1] * kernel, w[0] // groups)
-    positions = math.prod(map(_hint, node.meta["val"].shape)) // max(1, w[0])
+    positions = math.prod(hint([*node.meta["val"].shape])) // max(1, w[0])
     return Product(groups, positions, w[0] // groups, w[1] * kernel)
 
 
@@ -122,10 +123,6 @@ def _size(part: Any) -> int:
 
     loops = part if isinstance(part, (tuple, list)) else (part,)
     return math.prod(int(V.graph.sizevars.optimization_hint(loop)) for loop in loops)
-
-
-def _hint(size: Any) -> int:
-    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _is_view(node: Node) -> bool:

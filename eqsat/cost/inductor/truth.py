@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any  # the arguments and values of a graph are arbitrary Python values
 
 import torch
-from torch import SymBool, SymFloat, SymInt, Tensor
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
@@ -20,6 +20,7 @@ from eqsat.cost.inductor import nogpu
 from eqsat.cost.inductor.attention import attentions_on
 from eqsat.cost.inductor.schedule import kernels_of
 from eqsat.cost.kernel import Kernel
+from eqsat.hint import hint
 from eqsat.observe import first_line
 
 
@@ -123,14 +124,10 @@ def _attribute(module: GraphModule, node: Node) -> object:
 
 def _fake(value: Any, place: torch.device, mode: FakeTensorMode) -> Any:
     if isinstance(value, Tensor):
-        shape, strides = [_hint(n) for n in value.shape], [_hint(n) for n in value.stride()]
+        shape, strides = hint([*value.shape]), hint([*value.stride()])
         with mode:
             return torch.empty_strided(shape, strides, dtype=value.dtype, device=place)
-    return _hint(value)
-
-
-def _hint(value: Any) -> Any:
-    return value.node.hint if isinstance(value, (SymInt, SymFloat, SymBool)) else value
+    return hint(value)
 
 
 class _Scheduled(Exception):  # noqa: N818 - it is no error
