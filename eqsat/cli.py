@@ -102,6 +102,9 @@ def optimize(
     enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
     iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Search anew, and keep nothing of it.")
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -133,6 +136,7 @@ def optimize(
                 limits=Limits(iterations, enodes, seconds),
                 rules=chosen,
                 check=not no_check,
+                cache=not no_cache,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
         _write(result, output, report_file)

@@ -71,6 +71,16 @@ def fold(
     return Folding(tensors, total)
 
 
+def finish(
+    graph: Graph, constants: Mapping[str, Tensor], mode: FakeTensorMode, budget: int | None
+) -> Folding | None:
+    """Folds constants, unless `budget` is None, and removes the placeholders not read any more."""
+    folding = Folding({}, 0) if budget is None else fold(graph, constants, mode, budget)
+    if folding is not None:
+        drop_unread(graph, constants)
+    return folding
+
+
 def drop_unread(graph: Graph, constants: Mapping[str, Tensor]) -> None:
     """Removes the placeholders of weights that nothing reads any more, for they need no memory."""
     for node in list(graph.nodes):

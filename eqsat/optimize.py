@@ -19,7 +19,7 @@ from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
-from eqsat.report import Extraction, Report
+from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Limits
 from eqsat.search import Search, search
@@ -72,6 +72,7 @@ def optimize(
     fold_budget: int | None = None,
     margin: float = MARGIN,
     check: bool = True,
+    cache: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
 ) -> Result:
     """An equal program that is predicted to be faster on `device`, for inference.
@@ -89,6 +90,9 @@ def optimize(
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
     infinity the result of the search always comes back.
 
+    With `cache`, what was found before for the same graph with the same settings is taken from
+    Inductor's cache folder: weights are folded anew, and the check runs as ever.
+
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
@@ -104,7 +108,8 @@ def optimize(
     verdict, found = None, None
     try:
         functional = captured.program
-        found = search(functional.graph, constants_of(functional), settings, clock, progress)
+        constants = constants_of(functional)
+        found = search(functional.graph, constants, settings, clock, progress, cached=cache)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))
@@ -154,31 +159,15 @@ def _report(
         saturation=None if found is None else found.saturation,
         before=None if found is None else found.given,
         after=None if winner is None else winner.prediction,
-        extractions=() if found is None else _extractions(found),
+        extractions=() if found is None else found.candidates,
         folded_bytes=0 if winner is None else winner.folding.bytes,
         fold_budget=settings.fold_budget,
         check=verdict,
         operators_before=_operators(before.graph),
         operators_after=_operators((result or captured.original).graph),
-        coverage={} if found is None else dict(found.encoding.opaque),
+        coverage={} if found is None else dict(found.coverage),
+        cached=found is not None and found.cached,
         seconds=clock.seconds,
-    )
-
-
-def _extractions(found: Search) -> tuple[Extraction, ...]:
-    return tuple(
-        Extraction(
-            name=c.name,
-            method=c.selection.method,
-            status=str(c.selection.status),
-            cost=c.selection.cost,
-            lower_bound=c.selection.lower_bound,
-            seconds=c.selection.seconds,
-            predicted=c.prediction.seconds,
-            kernels=len(c.prediction.kernels),
-            chosen=c is found.winner,
-        )
-        for c in found.candidates
     )
 
 

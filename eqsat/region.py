@@ -22,7 +22,7 @@ class Region:
     """What was done to a graph: `kept` says why it stayed as it was.
 
     `before` and `after` are the predicted seconds and number of kernels, `rules` those that united
-    something.
+    something. `cached` results are those of an earlier search of the same graph.
     """
 
     kept: str | None
@@ -32,11 +32,13 @@ class Region:
     enodes: int
     stop: str
     seconds: float
+    cached: bool = False
 
     def __str__(self) -> str:
         if self.before is None:
             return f"kept: {self.kept}"
         size = f"{self.enodes} e-nodes, {self.stop}, {self.seconds:.2f} s"
+        size += ", from the cache" if self.cached else ""
         if self.kept is not None or self.after is None:
             return f"kept ({size}): {self.kept}"
         (old, many), (new, few) = self.before, self.after
@@ -60,21 +62,23 @@ def _record(kept: str | None, found: Search | None, clock: Clock) -> Region:
         found.saturation.enodes,
         str(found.saturation.stop),
         seconds,
+        found.cached,
     )
 
 
-def improve(graph: Graph, settings: Settings, table: Table) -> Region:
+def improve(graph: Graph, settings: Settings, table: Table, *, cached: bool = False) -> Region:
     """Replace the calls of an AOTAutograd graph by those of a better equal graph, if there is one.
 
     Inputs, outputs with their strides and aliasing, and writes to inputs stay, in their order; the
     new calls are such as `table` does not decompose. Whatever goes wrong, the graph is as it was.
+    With `cached`, what was found for an equal graph before is taken.
     """
     clock, found = Clock(), None
     try:
         pure, writes = _without_writes(graph)
         if (early := next(filter(_writes, pure.nodes), None)) is not None:
             return _record(f"{early.target} writes before the end", None, clock)
-        found = search(pure, {}, settings, clock)
+        found = search(pure, {}, settings, clock, cached=cached)
         if found.winner is None:
             return _record(found.no_better(settings), found, clock)
         new = found.winner.graph
