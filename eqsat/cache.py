@@ -1,4 +1,4 @@
-"""A folder of texts by key, shared by all processes: what searches found, kept for the next time."""
+"""A folder of texts by key, shared by all processes: what searches found, for the next time."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _candidate(
         )
         graph = _copied(decoded)
         allowed = ground.budget() if read.ahead else None
-        folding = finish(graph, ground.constants, ground.mode, allowed)
+        folding = finish(graph, ground.constants, allowed)
         if folding is None:
             return None
     with clock("price"):

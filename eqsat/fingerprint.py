@@ -120,7 +120,7 @@ class _Told:
             if id(top) in self.seen:
                 self.digest.update(b"again %d;" % self.seen[id(top)])
                 continue
-            if top is None or isinstance(top, _PLAIN) and not isinstance(top, enum.Enum):
+            if top is None or (isinstance(top, _PLAIN) and not isinstance(top, enum.Enum)):
                 self.digest.update(f"{type(top).__name__} {top!r};".encode())
                 continue
             self.seen[id(top)] = len(self.held)

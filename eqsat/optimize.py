@@ -112,7 +112,7 @@ def optimize(
         found = search(functional.graph, constants, settings, clock, progress, cached=cache)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
-        result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))
+        result = rebuild(captured.program, found.winner.graph, found.winner.folded)
         if check:
             with clock("check"):
                 verdict = _verify(captured, result, numerics)
@@ -160,7 +160,7 @@ def _report(
         before=None if found is None else found.given,
         after=None if winner is None else winner.prediction,
         extractions=() if found is None else found.candidates,
-        folded_bytes=0 if winner is None else winner.folding.bytes,
+        folded_bytes=0 if winner is None else winner.bytes,
         fold_budget=settings.fold_budget,
         check=verdict,
         operators_before=_operators(before.graph),

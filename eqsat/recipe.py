@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
 
 from eqsat.canonical import (
@@ -140,7 +141,7 @@ def build(steps: Sequence[Step], names: Canonical, mode: FakeTensorMode) -> Grap
     """The graph that `write` made `steps` of, over the nodes of a graph with the same text."""
     given = list(names.graph.nodes)
     graph, nodes = Graph(), list[Node]()
-    emitter = Emitter(mode, Oracle(Texts()))
+    maker = _Maker(names, Emitter(mode, Oracle(Texts())))
     for op, name, target, args, kwargs, value, source in steps:
         if op in ("placeholder", "get_attr"):
             named = given[source].name if op == "placeholder" else str(given[source].target)
@@ -153,7 +154,7 @@ def build(steps: Sequence[Step], names: Canonical, mode: FakeTensorMode) -> Grap
         if value == "copy":
             node.meta = dict(given[source].meta)
         else:
-            node.meta["val"] = _made(value, node, nodes, names, emitter)
+            node.meta["val"] = maker.value(value, node, nodes)
             if source is not None:
                 node.meta |= {k: v for k, v in given[source].meta.items() if k in KEPT}
         nodes.append(node)
@@ -195,21 +196,48 @@ def _read(data: Any, nodes: Sequence[Node]) -> Any:
     return found
 
 
-def _made(
-    how: list[Any], node: Node, nodes: Sequence[Node], names: Canonical, emitter: Emitter
-) -> Any:
-    """The fake value of a call."""
-    kind, *rest = how
-    if kind == "number":
-        return names.numbers[rest[0]]
-    if kind == "new":
-        dtype, device, sizes = getattr(torch, rest[0]), rest[1], list(map(names.sized, rest[2]))
-        rank = len(sizes) // 2
-        with emitter.fake_mode, torch.no_grad():
-            return torch.empty_strided(sizes[:rank], sizes[rank:], dtype=dtype, device=device)
-    if kind == "view":
-        base, (*sizes, offset) = nodes[rest[0]].meta["val"], rest[1]
-        rank = len(sizes) // 2
-        with emitter.fake_mode, torch.no_grad():
-            return torch.as_strided(base, sizes[:rank], sizes[rank:], offset)
-    return emitter.run(node.target, node.args, dict(node.kwargs))
+@dataclass
+class _Maker:
+    """Makes the fake values of calls; `memory` is that of the nodes that have memory of their own.
+
+    A fake tensor is made of one on the meta device: running a call costs fifty times as much.
+    """
+
+    names: Canonical
+    emitter: Emitter
+    memory: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+
+    def value(self, how: list[Any], node: Node, nodes: Sequence[Node]) -> Any:
+        """The fake value of a call."""
+        kind, *rest = how
+        if kind == "number":
+            return self.names.numbers[rest[0]]
+        if kind == "new":
+            return self._new(len(nodes), *rest)
+        if kind == "view":
+            return self._view(nodes, *rest)
+        return self.emitter.run(node.target, node.args, dict(node.kwargs))
+
+    def _new(self, place: int, dtype: str, device: str, numbers: Sequence[Any]) -> Tensor:
+        sizes, strides = _halves([self.names.sized(number) for number in numbers])
+        kind, mode = getattr(torch, dtype), self.emitter.fake_mode
+        if any(isinstance(number, str) for number in numbers):
+            with mode, torch.no_grad():
+                return torch.empty_strided(sizes, strides, dtype=kind, device=device)
+        meta = self.memory[place] = torch.empty_strided(sizes, strides, dtype=kind, device="meta")
+        return FakeTensor(mode, meta, torch.device(device))
+
+    def _view(self, nodes: Sequence[Node], base: int, numbers: Sequence[int]) -> Tensor:
+        sizes, strides = _halves(numbers[:-1])
+        mode, whole = self.emitter.fake_mode, nodes[base].meta["val"]
+        if base in self.memory:
+            meta = torch.as_strided(self.memory[base], sizes, strides, numbers[-1])
+            return FakeTensor(mode, meta, whole.device)
+        with mode, torch.no_grad():
+            return torch.as_strided(whole, sizes, strides, numbers[-1])
+
+
+def _halves(numbers: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Sizes and strides."""
+    rank = len(numbers) // 2
+    return numbers[:rank], numbers[rank:]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from eqsat.clock import Clock
 from eqsat.cost.model import Prediction
 from eqsat.encode import encode
 from eqsat.fingerprint import fingerprint
-from eqsat.fold import Folding, finish
+from eqsat.fold import Folding, compute, finish
 from eqsat.known import Known, known
 from eqsat.recipe import build, write
 from eqsat.record import plain, read
@@ -35,11 +35,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Better:
-    """An equal graph that is worth a change: constants folded, and what it is predicted to cost."""
+    """An equal graph that is worth a change, and what it is predicted to cost.
+
+    `folded` are the constants computed ahead, by the names of their placeholders, in `bytes`.
+    """
 
     graph: Graph
-    folding: Folding
+    folded: Mapping[str, Tensor]
+    bytes: int
     prediction: Prediction
+
+    @staticmethod
+    def of(
+        graph: Graph,
+        folding: Folding,
+        prediction: Prediction,
+        constants: Mapping[str, Tensor],
+        mode: FakeTensorMode,
+    ) -> Better:
+        """The graph with its constants computed."""
+        folded = compute(folding, graph, constants, mode)
+        return Better(graph, folded, folding.bytes, prediction)
 
 
 @dataclass(frozen=True)
@@ -119,11 +135,12 @@ def search(
         encoding = encode(graph, constants, facts)
     with clock("saturate"):
         snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
-    found = candidates(Ground(snapshot, encoding, settings, fake_mode(graph), constants), clock)
-    winner = best(found, given, settings.margin)
-    better = None
+    mode = fake_mode(graph)
+    found = candidates(Ground(snapshot, encoding, settings, mode, constants), clock)
+    winner, better = best(found, given, settings.margin), None
     if winner is not None:
-        better = Better(winner.graph, winner.folding, winner.prediction)
+        with clock("fold"):
+            better = Better.of(winner.graph, winner.folding, winner.prediction, constants, mode)
     coverage, tried = dict(encoding.opaque), _extractions(found, winner)
     result = Search(coverage, saturation, given, tried, better)
     if slot is not None and saturation.stop is not StopReason.INTERRUPTED:
@@ -201,10 +218,10 @@ def _better(
     graph = build(entry.steps, names, mode)
     if _lines(graph, names) != entry.lines:
         raise ValueError("it makes another graph than the one that was found")
-    folding = finish(graph, constants, mode, budget(settings, constants) if entry.ahead else None)
+    folding = finish(graph, constants, budget(settings, constants) if entry.ahead else None)
     if folding is None or entry.after is None:
         raise ValueError("its constants take more memory than is allowed")
-    return Better(graph, folding, entry.after)
+    return Better.of(graph, folding, entry.after, constants, mode)
 
 
 def _remember(slot: Slot, found: Search, winner: Candidate | None) -> None:
