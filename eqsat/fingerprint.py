@@ -138,6 +138,8 @@ class _Told:
             yield from sorted(map(repr, value))
         elif isinstance(value, OrderedSet):
             yield from value
+        elif isinstance(value, types.BuiltinFunctionType) and _is_bound(value):
+            yield from (value.__self__, value.__name__)
         elif isinstance(value, _NAMED):
             yield from (str(getattr(value, "__module__", "")), str(value))
         elif isinstance(value, enum.Enum):
@@ -186,6 +188,12 @@ class _Told:
         path = Path(source)
         self.digest.update(_content(path))
         return path
+
+
+def _is_bound(function: types.BuiltinFunctionType) -> bool:
+    """Whether a function of an extension is the method of an object."""
+    owner: object = function.__self__
+    return owner is not None and not isinstance(owner, types.ModuleType)
 
 
 def _is_library(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,8 @@ from eqsat.meta import Symbolic, Texts
 Step = list[Any]
 """A node: op, name, target, arguments, keywords, where its metadata comes from, its value."""
 _FORMS = (torch.dtype, torch.layout, torch.memory_format)
-_RUN = ["run"]  # the value that a call gives is found by running it on fake tensors
+_RUN = ["run"]  # the value of a call is found by running it on fake tensors
+_ITEM = ["item"]  # it is one of those of the call that it reads
 
 
 def write(graph: Graph, names: Canonical) -> list[Step]:
@@ -56,7 +58,8 @@ def write(graph: Graph, names: Canonical) -> list[Step]:
         else:
             if node.op != "call_function" or not node.meta.keys() <= {"val", *KEPT}:
                 raise UnsayableError(f"{node.op} {node.name} carries {sorted(node.meta)}")
-            value = _value(node.meta["val"], names, memory)
+            item = node.target is operator.getitem
+            value = _ITEM if item else _value(node.meta["val"], names, memory)
             steps.append(
                 [node.op, node.name, target, *arguments, value, sources.get(_source(node))]
             )
@@ -212,6 +215,9 @@ class _Maker:
         kind, *rest = how
         if kind == "number":
             return self.names.numbers[rest[0]]
+        if kind == "item":
+            parts, index = node.args
+            return parts.meta["val"][index]  # pyright: ignore - a call's results, and which
         if kind == "new":
             return self._new(len(nodes), *rest)
         if kind == "view":
