@@ -35,8 +35,9 @@ def fingerprint(settings: Settings) -> str | None:
     """The hash of all that decides what a search finds, but for the graph.
 
     That is the code of these packages, of the rules and of the extractor, and what their functions
-    have bound; the versions of torch and egglog; the device profile, limits, numerics and margin.
-    None where some of it cannot be told, as of a function that stands in no file.
+    have bound and call by name; the versions of torch and egglog; the device profile, limits,
+    numerics and margin. None where some of it cannot be told, as of a function that stands in no
+    file.
     """
     plain = (
         settings.cost.device,
@@ -48,6 +49,7 @@ def fingerprint(settings: Settings) -> str | None:
         settings.fold_budget,
         settings.margin,
         torch.get_default_dtype(),
+        [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
     )
     digest = hashlib.sha256(_sources())
     digest.update(repr((sys.version_info[:3], _versions(), plain)).encode())
@@ -150,9 +152,13 @@ class _Told:
             yield from (value.__func__, value.__self__)
         elif isinstance(value, types.FunctionType):
             yield from self._function(value)
+        elif isinstance(value, types.CodeType):
+            yield from (value.co_code, value.co_names, value.co_varnames, value.co_consts)
         elif isinstance(value, (type, types.ModuleType)):
-            self._file(value)
+            path = self._file(value)
             yield value.__name__
+            if isinstance(value, type) and path is not None and not _is_library(path):
+                yield from (v for v in vars(value).values() if isinstance(v, types.FunctionType))
         elif is_dataclass(value):
             yield from (type(value), *(getattr(value, field.name, None) for field in fields(value)))
         elif hasattr(value, "__dict__"):
@@ -162,7 +168,7 @@ class _Told:
 
     def _function(self, value: types.FunctionType) -> Iterator[Any]:
         path = self._file(value)
-        yield value.__qualname__
+        yield from (value.__qualname__, value.__code__)
         yield from (value.__defaults__, value.__kwdefaults__)
         for cell in value.__closure__ or ():
             try:
