@@ -9,7 +9,7 @@ import inspect
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,8 +27,9 @@ from eqsat.settings import Settings
 from extract import EXTRACTORS
 
 PACKAGES = ("torch", "egglog", "numpy", "sympy", "highspy", "ortools")
-_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
-_NAMED = (types.BuiltinFunctionType, torch.memory_format, OpOverload, OpOverloadPacket)
+_PLAIN = (bool, int, float, complex, str, bytes, types.EllipsisType)
+_PLAIN += (torch.dtype, torch.device, torch.layout)
+_NAMED = (torch.memory_format, OpOverload, OpOverloadPacket)
 
 
 def fingerprint(settings: Settings) -> str | None:
@@ -140,8 +141,9 @@ class _Told:
             yield from sorted(map(repr, value))
         elif isinstance(value, OrderedSet):
             yield from value
-        elif isinstance(value, types.BuiltinFunctionType) and _is_bound(value):
-            yield from (value.__self__, value.__name__)
+        elif isinstance(value, types.BuiltinFunctionType):
+            owner = value.__self__ if _is_bound(value) else value.__module__
+            yield from (owner, value.__qualname__)
         elif isinstance(value, _NAMED):
             yield from (str(getattr(value, "__module__", "")), str(value))
         elif isinstance(value, enum.Enum):
@@ -160,7 +162,10 @@ class _Told:
             if isinstance(value, type) and path is not None and not _is_library(path):
                 yield from (v for v in vars(value).values() if isinstance(v, types.FunctionType))
         elif is_dataclass(value):
-            yield from (type(value), *(getattr(value, field.name, None) for field in fields(value)))
+            yield type(value)
+            yield from (
+                getattr(value, f.name, None) for f in fields(value) if not _is_memo(value, f)
+            )
         elif hasattr(value, "__dict__"):
             yield from (*type(value).__mro__[:-1], vars(value))
         else:
@@ -194,6 +199,11 @@ class _Told:
         path = Path(source)
         self.digest.update(_content(path))
         return path
+
+
+def _is_memo(value: Any, field: Field[Any]) -> bool:
+    """Whether a field of a class of ours holds what was computed of the others."""
+    return not field.compare and type(value).__module__.split(".")[0] == eqsat.__name__
 
 
 def _is_bound(function: types.BuiltinFunctionType) -> bool:
