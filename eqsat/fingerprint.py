@@ -27,8 +27,8 @@ from eqsat.settings import Settings
 from extract import EXTRACTORS
 
 PACKAGES = ("torch", "egglog", "numpy", "sympy", "highspy", "ortools")
-_PLAIN = (bool, int, float, complex, str, bytes, types.EllipsisType)
-_PLAIN += (torch.dtype, torch.device, torch.layout)
+_NUMBERS = (bool, int, float, complex, str, bytes, types.EllipsisType)
+_PLAIN = (*_NUMBERS, torch.dtype, torch.device, torch.layout)
 _NAMED = (torch.memory_format, OpOverload, OpOverloadPacket)
 
 
