@@ -184,8 +184,8 @@ def _slot(
     names = Canonical(graph)
     try:
         text = names.text(facts, constants)
-    except UnsayableError as reason:
-        log.info("not cached: %s", reason)
+    except Exception as reason:  # noqa: BLE001 - what cannot be told, for whatever reason, is not kept
+        log.info("not cached: %s: %s", type(reason).__name__, reason)
         return None
     return Slot(place, hashlib.sha256(f"{decides}\n{text}".encode()).hexdigest(), names)
 
