@@ -200,7 +200,7 @@ def test_a_package_with_each_weight_once_runs_in_a_process_without_eqsat(tmp_pat
         "import torch\n"
         f"x, expected = torch.load({str(tmp_path / 'values.pt')!r})\n"
         f"program = torch._inductor.aoti_load_package({str(package)!r})\n"
-        "torch.testing.assert_close(program(x), expected)\n"
+        "torch.testing.assert_close(program(x), expected, atol=1e-3, rtol=1e-4)\n"
         "print('equal')\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
