@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +25,7 @@ from eqsat.problem import Problem, problem
 from eqsat.settings import AUTO, FUSED, Settings
 from eqsat.snapshot import Snapshot
 from extract import Choice, Selection, dag_cost, judge
+from extract.selection import select
 
 LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
@@ -67,6 +69,7 @@ class Ground:
     settings: Settings
     mode: FakeTensorMode
     constants: Mapping[str, Tensor]
+    fixed: Choice | None = None  # e-nodes of the snapshot: what a greedy search came to
     problems: dict[tuple[bool, float], Problem] = field(default_factory=dict[Any, Any])
 
     def priced(self, ahead: bool, share: float) -> Problem:
@@ -100,7 +103,7 @@ def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
     Where there are convolutions, each again with their weights laid out channels-last.
     """
     found: list[Candidate] = []
-    for name, extract in readings(ground.settings):
+    for name, extract in readings(ground.settings) if ground.fixed is None else GREEDILY:
         for ahead in (True, False) if ground.budget() else (False,):
             with clock("extract"):
                 read = extract(ground, ahead, [c.selection.choice for c in found])
@@ -174,6 +177,21 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
         seeds=[choices.given, *seeds],
     )
     return Read(choices, selection, ahead)
+
+
+def _as_fixed(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read:
+    """What the greedy search came to: there is nothing to choose."""
+    assert ground.fixed is not None
+    started = time.perf_counter()
+    choices = ground.priced(ahead, FUSED_SHARE)
+    place = np.full(len(ground.snapshot.symbols) + 1, -1, dtype=np.int32)
+    place[list(choices.enodes)] = np.arange(len(choices.enodes), dtype=np.int32)
+    selection = select(choices.egraph, place[ground.fixed], method="greedy", started=started)
+    judge(choices.egraph, selection)
+    return Read(choices, selection, ahead)
+
+
+GREEDILY: tuple[tuple[str, Reading], ...] = (("as rewritten", _as_fixed),)
 
 
 def _memory(candidate: Candidate, ground: Ground) -> int:

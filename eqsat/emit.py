@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from eqsat.emitter import Emitter
 from eqsat.functions import FLIPPED, NUMBER_SPELLING, POINTWISE, SPELLING, Function, fill, overload
+from eqsat.operators import fill_value
 
 aten = torch.ops.aten
 SPREADS = {  # how a variance or standard deviation is called, and which of two results it is
@@ -188,7 +189,8 @@ def _group_norm(e: Emitter, x: Node, *rest: Any) -> Node:
 
 
 def _full(e: Emitter, size: Any, value: Any, dtype: Any, device: Any) -> Node:
-    return e.call(aten.full.default, list(size), value, dtype=dtype, device=device)
+    number = fill_value(value, dtype)
+    return e.call(aten.full.default, list(size), number, dtype=dtype, device=device)
 
 
 def _arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, device: Any) -> Node:

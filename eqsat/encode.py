@@ -51,6 +51,13 @@ class Encoding:
     opaque: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def returned(self) -> frozenset[int]:
+        """The handles of what is returned in memory of its own, laid out as it was given."""
+        bases = (output.base for output in self.outputs)
+        made = (b for b in bases if b is not None and b.op == "call_function")
+        return frozenset(self.handles[b] for b in made if b in self.handles) - self.reads.keys()
+
+    @property
     def symbols(self) -> tuple[Symbol, ...]:
         """The constructors that occur, in order."""
         return tuple(dict.fromkeys(row.symbol for row in self.rows))

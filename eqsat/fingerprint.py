@@ -40,20 +40,15 @@ def fingerprint(settings: Settings) -> str | None:
     numerics and margin. None where some of it cannot be told, as of a function that stands in no
     file.
     """
-    plain = (
-        settings.cost.device,
-        settings.cost.mode,
-        settings.numerics,
-        settings.extractor,
-        settings.limits,
-        settings.time_limit,
-        settings.fold_budget,
-        settings.margin,
-        torch.get_default_dtype(),
+    whole = [f.name for f in fields(settings) if f.name not in ("rules", "extract")]
+    plain = [(name, getattr(settings, name)) for name in whole]
+    ambient = (
         [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
+        torch.get_default_dtype(),
     )
     digest = hashlib.sha256(_sources())
-    digest.update(repr((sys.version_info[:3], _versions(), plain)).encode())
+    versions = (sys.version_info[:3], _versions())
+    digest.update(repr((versions, plain, ambient, torch.get_default_dtype())).encode())
     own = {id(rule) for rule in rewrites.DEFAULT}
     told = _Told(digest)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,12 +25,64 @@ def lower(graph: Graph, mode: FakeTensorMode, table: Table) -> None:
 
     Calls that are new carry `val` and the source of the call that they stem from.
     """
+    parts = Parts(mode, table)
     for _ in range(ROUNDS):
         found = [node for node in graph.nodes if _is_composite(node, table)]
         for node in found:
-            _inline(graph, node, mode, table)
+            _inline(graph, node, parts)
         if not found:
             return
+
+
+class Parts:
+    """The graphs that calls decompose into, each traced once: layers repeat each other."""
+
+    def __init__(self, mode: FakeTensorMode, table: Table) -> None:
+        self.mode = mode
+        self.table = dict(table)
+        self.traced: dict[str, Graph] = {}
+
+    def of(self, node: Node) -> Graph:
+        """The graph of a call, its placeholders the nodes that the call reads."""
+        operands = list(node.all_input_nodes)
+        values = [operand.meta["val"] for operand in operands]
+        places = {operand: _Place(index) for index, operand in enumerate(operands)}
+        arguments = torch.fx.map_arg((node.args, dict(node.kwargs)), places.__getitem__)
+        key = f"{node.target} {arguments} {[_described(value) for value in values]}"
+        if key not in self.traced:
+            self.traced[key] = self._trace(node, operands, values)
+        return self.traced[key]
+
+    def _trace(self, node: Node, operands: list[Node], values: list[Any]) -> Graph:
+        def call(*given: Any) -> Any:
+            new = dict(zip(operands, given, strict=True))
+            args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), new.__getitem__)
+            assert callable(node.target)
+            return node.target(*args, **kwargs)
+
+        with self.mode, torch.no_grad():
+            return make_fx(call, decomposition_table=self.table)(*values).graph
+
+    def value(self, node: Node) -> Any:
+        """The fake value of a call."""
+        args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
+        assert callable(node.target)
+        with self.mode, torch.no_grad():
+            return node.target(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Which operand of a call an argument is."""
+
+    index: int
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    layout = value.shape, value.stride(), value.storage_offset()
+    return f"{layout} {value.dtype} {value.device} {value.requires_grad}"
 
 
 def _is_composite(node: Node, table: Table) -> bool:
@@ -39,31 +92,22 @@ def _is_composite(node: Node, table: Table) -> bool:
     return target in table or target.has_kernel_for_dispatch_key(COMPOSITE)
 
 
-def _inline(graph: Graph, node: Node, mode: FakeTensorMode, table: Table) -> None:
+def _inline(graph: Graph, node: Node, parts: Parts) -> None:
     """Put the calls that `node` is made of in its place."""
-    operands = list(node.all_input_nodes)
-    values = [operand.meta["val"] for operand in operands]
-
-    def call(*given: Any) -> Any:
-        new = dict(zip(operands, given, strict=True))
-        args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), new.__getitem__)
-        assert callable(node.target)
-        return node.target(*args, **kwargs)
-
-    with mode, torch.no_grad():
-        traced = make_fx(call, decomposition_table=dict(table))(*values)
-    env = dict(zip(traced.graph.find_nodes(op="placeholder"), operands, strict=True))
+    traced = parts.of(node)
+    env = dict(zip(traced.find_nodes(op="placeholder"), node.all_input_nodes, strict=True))
     with graph.inserting_before(node):
-        for part in traced.graph.nodes:
+        for part in traced.nodes:
             if part.op in ("placeholder", "output"):
                 continue
             if part.op != "call_function":
                 raise ValueError(f"{node.target} decomposes into a {part.op}: {part.target}")
             env[part] = graph.node_copy(part, env.__getitem__)
+            env[part].meta = {**part.meta, "val": parts.value(env[part])}
             for key in KEPT:
                 if key in node.meta:
                     env[part].meta[key] = node.meta[key]
-    results: Any = traced.graph.output_node().args[0]  # fx says Argument
+    results: Any = traced.output_node().args[0]  # fx says Argument
     returned: Any = torch.fx.map_arg(results, env.__getitem__)
     if isinstance(returned, (list, tuple)):
         for user in list(node.users):

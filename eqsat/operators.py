@@ -103,8 +103,19 @@ def _reshape(x: Any, size: Any) -> torch.Tensor:
     return x.reshape(size)
 
 
+def fill_value(value: Any, dtype: torch.dtype) -> Any:
+    """A number that `torch.full` takes for any size.
+
+    Beyond the range of half precision it takes one for a single element only, and rounds it.
+    """
+    if dtype not in (torch.float16, torch.bfloat16) or not isinstance(value, (int, float)):
+        return value
+    limit = torch.finfo(dtype).max
+    return value if -limit <= value <= limit else torch.full((), value, dtype=dtype).item()
+
+
 def _full(size: Any, value: Any, dtype: Any, device: Any) -> torch.Tensor:
-    return torch.full(size, value, dtype=dtype, device=device)
+    return torch.full(size, fill_value(value, dtype), dtype=dtype, device=device)
 
 
 def _arange(start: Any, end: Any, step: Any, dtype: Any, device: Any) -> torch.Tensor:

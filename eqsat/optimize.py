@@ -22,8 +22,9 @@ from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Limits
-from eqsat.search import Search, search
-from eqsat.settings import Settings
+from eqsat.search import Search
+from eqsat.search import search as searched
+from eqsat.settings import SATURATION, Settings
 from extract import Extract
 
 LIMITS = Limits()
@@ -71,6 +72,7 @@ def optimize(
     time_limit: float = 5.0,
     fold_budget: int | None = None,
     margin: float = MARGIN,
+    search: str = SATURATION,
     check: bool = True,
     cache: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
@@ -86,6 +88,10 @@ def optimize(
     the default without rules, turns folding off). With `check` the result runs beside the given
     program.
 
+    `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
+    order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`), or
+    "backtracking" over whole programs, as TASO does it (`eqsat.backtrack`).
+
     The given program comes back where they differ, and where no result is predicted to be better by
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
     infinity the result of the search always comes back.
@@ -96,7 +102,7 @@ def optimize(
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
-        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin
+        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin, search
     )
     clock = Clock()
     with clock("capture"):
@@ -109,7 +115,7 @@ def optimize(
     try:
         functional = captured.program
         constants = constants_of(functional)
-        found = search(functional.graph, constants, settings, clock, progress, cached=cache)
+        found = searched(functional.graph, constants, settings, clock, progress, cached=cache)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, found.winner.folded)

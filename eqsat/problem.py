@@ -11,12 +11,14 @@ from eqsat.cost.additive import FUSED_SHARE, Call, price
 from eqsat.cost.model import CostModel
 from eqsat.encode import Encoding
 from eqsat.kind import Kind
-from eqsat.meta import INVALID, Meta, Scalar
+from eqsat.meta import INVALID, Meta, Scalar, Texts
 from eqsat.operators import OPERATORS
-from eqsat.snapshot import Snapshot
+from eqsat.snapshot import Snapshot, Symbol
 from extract import Choice, EGraph
 
 FOLDED = 1e-12  # seconds: what a constant costs, so that the fewest are computed
+STRIDED = ("slice", "permute", "expand")
+"""Views that lie otherwise than a tensor of their own: returned, they are copied."""
 PER_BYTE = 1e-15  # and for each of its bytes, which stay in memory: a microsecond for a gigabyte
 
 
@@ -45,11 +47,13 @@ def problem(
 
     With `fold`, constants cost nothing. A fusible operator is charged `fused_share` of its price.
     """
-    pricer = _Pricer(snapshot, encoding, cost, fold, fused_share)
+    pricer = Pricer(encoding.texts, cost, fold, fused_share)
     leaf_classes = {
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
         for handle, reads in encoding.reads.items()
     }
+    returned = {snapshot.handles[handle] for handle in encoding.returned}
+    given = {snapshot.enode(row) for row in encoding.rows}
     nodes: list[tuple[int, float, Sequence[int]]] = []
     enodes: list[int] = []
     for k, symbol in enumerate(snapshot.symbols):
@@ -59,21 +63,34 @@ def problem(
         children: Sequence[int] = snapshot.children[k]
         if symbol.operator == "leaf":
             children = leaf_classes.get(cls, ())
-        elif isinstance(pricer.meta(cls), Scalar):
+        elif isinstance(encoding.texts.meta(snapshot.metas[cls]), Scalar):
             children = ()
-        nodes.append((cls, pricer.price(k), children))
+        seconds = _price(pricer, snapshot, k)
+        if cls in returned and symbol.operator in STRIDED and _enode(snapshot, k) not in given:
+            seconds += pricer.copy_seconds(snapshot.metas[cls])
+        nodes.append((cls, seconds, children))
         enodes.append(k)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
     egraph = EGraph.build(nodes, roots, snapshot.num_classes)
     return Problem(egraph, tuple(enodes), _given(snapshot, encoding, enodes))
 
 
+def _price(pricer: Pricer, s: Snapshot, k: int) -> float:
+    """The predicted seconds of e-node k."""
+    cls, children = s.classes[k], s.children[k]
+    metas = tuple(s.metas[c] for c in children)
+    distinct = tuple(children.index(c) for c in dict.fromkeys(children))
+    constant = cls in s.constant
+    return pricer.seconds(s.symbols[k], s.metas[cls], metas, distinct, s.attributes[k], constant)
+
+
+def _enode(s: Snapshot, k: int) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
+    return s.symbols[k], s.children[k], s.attributes[k]
+
+
 def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Choice:
     """The e-node of the first given row of every class: acyclic, for rows refer to earlier rows."""
-    where = {
-        (snapshot.symbols[k], snapshot.children[k], snapshot.attributes[k]): index
-        for index, k in enumerate(enodes)
-    }
+    where = {_enode(snapshot, k): index for index, k in enumerate(enodes)}
     choice = np.full(snapshot.num_classes, -1, dtype=np.int32)
     for row in encoding.rows:
         cls = snapshot.handles[row.handle]
@@ -82,47 +99,51 @@ def _given(snapshot: Snapshot, encoding: Encoding, enodes: Sequence[int]) -> Cho
     return choice
 
 
-class _Pricer:
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        encoding: Encoding,
-        cost: CostModel,
-        fold: bool,
-        fused_share: float,
-    ) -> None:
-        self.snapshot = snapshot
-        self.texts = encoding.texts
+class Pricer:
+    """Prices e-nodes one at a time, equal ones once."""
+
+    def __init__(self, texts: Texts, cost: CostModel, fold: bool, fused_share: float) -> None:
+        self.texts = texts
         self.cost = cost
         self.fold = fold
         self.fused_share = fused_share
         self.known: dict[tuple[object, ...], float] = {}
 
-    def meta(self, cls: int) -> object:
-        return self.texts.meta(self.snapshot.metas[cls])
+    def seconds(
+        self,
+        symbol: Symbol,
+        meta: str,
+        operands: tuple[str, ...],
+        distinct: tuple[int, ...],
+        attributes: tuple[str, ...],
+        constant: bool,
+    ) -> float:
+        """The predicted seconds of an e-node, from the texts of its and its operands' metas.
 
-    def price(self, k: int) -> float:
-        """The predicted seconds of e-node k."""
-        s = self.snapshot
-        symbol, cls = s.symbols[k], s.classes[k]
+        `distinct` are the positions of the operands that are different values.
+        """
         operator = OPERATORS.get(symbol.operator)
         kind = operator.kind if operator is not None else Kind.OPAQUE
-        output = self.meta(cls)
+        output = self.texts.meta(meta)
         if symbol.operator in ("leaf", "number") or isinstance(output, Scalar):
             return 0.0
-        if self.fold and cls in s.constant:
+        if self.fold and constant:
             size = float(sum(m.bytes() for m in _metas(output) if isinstance(m, Meta)))
             return 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
-        children = s.children[k]
-        key = (symbol, tuple(s.metas[c] for c in children), len(set(children)), s.attributes[k])
+        key = (symbol, operands, distinct, attributes)
         if key not in self.known:
-            attributes = tuple(self.texts.value(a) for a in s.attributes[k])
-            distinct = tuple(children.index(c) for c in dict.fromkeys(children))
-            inputs = tuple(self.meta(c) for c in children)
-            call = Call(symbol.operator, kind, inputs, output, attributes, distinct)
+            values = tuple(self.texts.value(a) for a in attributes)
+            inputs = tuple(self.texts.meta(m) for m in operands)
+            call = Call(symbol.operator, kind, inputs, output, values, distinct)
             estimate = price(call, self.cost.device, self.cost.mode, self.fused_share)
             self.known[key] = estimate.seconds
         return self.known[key]
+
+    def copy_seconds(self, meta: str) -> float:
+        """The predicted seconds of copying a value of this meta, in a kernel that may be fused."""
+        output = self.texts.meta(meta)
+        call = Call("copy", Kind.POINTWISE, (output,), output)
+        return price(call, self.cost.device, self.cost.mode, self.fused_share).seconds
 
 
 def _metas(output: object) -> tuple[object, ...]:

@@ -15,6 +15,11 @@ from extract import EXTRACTORS, Extract
 
 AUTO, FUSED = "auto", "fused"
 """Extractors that read whole kernels beside single e-nodes: of small e-graphs, of all."""
+SATURATION, GREEDY, FIXPOINT = "saturation", "greedy", "fixpoint"
+BACKTRACKING = "backtracking"
+SEARCHES = (SATURATION, GREEDY, FIXPOINT, BACKTRACKING)
+"""How rules are applied: all at once; one at a time where the price drops, in one sweep or to a
+fixpoint (`eqsat.greedy`); or over a queue of whole programs (`eqsat.backtrack`)."""
 ALWAYS = -math.inf
 """The margin with which the result of the search comes back, whatever is predicted of it."""
 
@@ -32,6 +37,7 @@ class Settings:
     time_limit: float
     fold_budget: int | None
     margin: float
+    search: str
 
     @staticmethod
     def of(
@@ -44,12 +50,15 @@ class Settings:
         time_limit: float,
         fold_budget: int | None,
         margin: float,
+        search: str = SATURATION,
     ) -> Settings:
         """The settings with defaults filled in. Raises ValueError for one that does not exist."""
         if numerics not in NAMES:
             raise ValueError(f"numerics {numerics!r}: one of {', '.join(NAMES)}")
         if mode not in MODES:
             raise ValueError(f"mode {mode!r}: one of {', '.join(MODES)}")
+        if search not in SEARCHES:
+            raise ValueError(f"search {search!r}: one of {', '.join(SEARCHES)}")
         if not time_limit > 0:
             raise ValueError(f"time_limit must be positive, not {time_limit!r}")
         if fold_budget is not None and fold_budget < 0:
@@ -75,6 +84,7 @@ class Settings:
             time_limit=time_limit,
             fold_budget=fold_budget,
             margin=margin,
+            search=search,
         )
 
 

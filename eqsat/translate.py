@@ -66,7 +66,7 @@ class _Translation:
         body = [text for i, side in enumerate(rewrite.left) for text in self._left(i, side)]
         actions = [self._action(side) for side in rewrite.right]
         sides = enumerate(zip(rewrite.left, rewrite.right, strict=True))
-        body += [f"(varying r{i})" for i, (left, right) in sides if _ahead(left, right)]
+        body += [f"(varying r{i})" for i, (left, right) in sides if computed_ahead(left, right)]
         body += [f"(= meta_{name} (meta {self._v(name)}))" for name in self._tensors()]
         for fact in rewrite.facts:
             body += self._fact(fact)
@@ -194,7 +194,7 @@ class _Translation:
         return {name: value(text) for name, text in zip(names, texts, strict=False)}
 
 
-def _ahead(side: Expr, right: Expr) -> bool:
+def computed_ahead(side: Expr, right: Expr) -> bool:
     """Whether a constant of the form of the left `side` is computed ahead, whatever its form.
 
     Views and cats of constants must still meet: merged weights are found to hold the given ones. So

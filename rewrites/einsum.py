@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
+import torch
+
 from eqsat.operators import SUM, einsum, permute, reduction, reshape, scaled_affine
 from eqsat.rewrite import ROUNDING, Rewrite, attribute
 from rewrites.attributes import whole
@@ -149,9 +151,9 @@ def others(equation: str, i: int, j: int) -> str:
     return f"{','.join([pair, *(text for k, text in enumerate(inputs) if k not in (i, j))])}->{output}"
 
 
-def is_product(q: str) -> bool:
-    """Whether something is summed, and nothing that only one operand has."""
-    return bool(roles(q)[3]) and not lonely(q, 0) and not lonely(q, 1)
+def is_product(a: Any, q: str) -> bool:
+    """Whether something is summed, and nothing that only one operand has: of numbers, as there is no product of bools."""
+    return a.dtype != torch.bool and bool(roles(q)[3]) and not lonely(q, 0) and not lonely(q, 1)
 
 
 def is_pointwise(q: str) -> bool:

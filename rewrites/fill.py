@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from eqsat.functions import Function
 from eqsat.meta import Scalar
 from eqsat.operators import arange, cumsum, expand, full, permute, reshape, scatter, slice_
 from eqsat.rewrite import ROUNDING, Rewrite, attribute
-from rewrites.attributes import whole
+from rewrites.attributes import STEADY, whole
 from rewrites.movement import resized
 
 Shape = tuple[Any, ...]
@@ -78,14 +79,20 @@ def held(v: Any, t: torch.dtype) -> bool:
 
 def exactly(f: Function, t: torch.dtype, *values: Any) -> bool:
     """Whether a function of a fill rounds nothing; what a cast makes of numbers out of range depends on the kernel."""
-    wide = torch.float64 if t.is_floating_point else t
-    return f.name != "to" and held(values[0], t) and image(f, t, *values) == image(f, wide, *values)
+    return f.name != "to" and _rounds_nothing(image, f, t, *values)
 
 
 def exactly_second(f: Function, t: torch.dtype, value: Any, number: Any) -> bool:
     """Whether a function of a number and a fill rounds nothing."""
+    return _rounds_nothing(image_second, f, t, value, number)
+
+
+def _rounds_nothing(image: Callable[..., Any], f: Function, t: torch.dtype, value: Any, *others: Any) -> bool:
+    """Whether double precision gives the same; in double precision itself every kernel must give the same bits."""
+    if not held(value, t) or (t == torch.float64 and f.name not in STEADY):
+        return False
     wide = torch.float64 if t.is_floating_point else t
-    return held(value, t) and image_second(f, t, value, number) == image_second(f, wide, value, number)
+    return image(f, t, value, *others) == image(f, wide, value, *others)
 
 
 def counted(*values: Any) -> bool:

@@ -152,6 +152,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "time limit": {"time_limit": 4.0},
     "fold budget": {"fold_budget": 1 << 20},
     "margin": {"margin": 0.01},
+    "search": {"search": "fixpoint"},
     "rules": {"rules": RULES[:1]},
     "order of rules": {"rules": RULES[::-1]},
     "dtype": {"x": X.double()},

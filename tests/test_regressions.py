@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 
 import eqsat
-from eqsat.operators import attention
+from eqsat.emit import emit
+from eqsat.emitter import Emitter
+from eqsat.functions import Function
+from eqsat.infer import Oracle
+from eqsat.meta import Texts
+from eqsat.operators import OPERATORS, attention
 from eqsat.settings import ALWAYS
+from rewrites.fill import exactly
 
 
 class _Program(torch.nn.Module):
@@ -130,3 +137,16 @@ def test_a_dynamic_size_that_a_program_settles_is_that_number() -> None:
     result = eqsat.optimize(program, margin=ALWAYS)
     assert result.report.kept is None, result.report.kept
     torch.testing.assert_close(result.module(x), function(x))
+
+
+def test_a_fill_beyond_half_precision_is_the_infinity_that_one_element_is() -> None:
+    fill = ((4, 3), -1e30, torch.float16, torch.device("cpu"))
+    assert OPERATORS["full"].evaluate(*fill).isneginf().all()
+    emitted = emit(Emitter(FakeTensorMode(), Oracle(Texts())), "full", (), fill)
+    assert emitted.args == ([4, 3], -torch.inf)
+
+
+def test_a_fill_is_computed_ahead_only_where_kernels_cannot_differ() -> None:
+    for name, exact in (("softplus", False), ("relu", True)):
+        assert exactly(Function(name), torch.float64, -2.486) is exact
+    assert exactly(Function("exp"), torch.float32, 0.0)

@@ -231,6 +231,12 @@ def test_the_field_computes_what_torch_computes(name: str) -> None:
     assert not meaning.free
 
 
+def test_a_power_of_infinity_is_any_function() -> None:
+    meaning = Meaning(is_complex=False)
+    meaning.operate("binary", [Residues(torch.arange(3)), float("inf")], [Function("pow")])
+    assert meaning.free
+
+
 def test_the_degree_of_a_product_of_sums_is_bounded() -> None:
     rule = Rewrite("square", lambda a: ((a @ a) @ a, a @ (a @ a)), numerics=ROUNDING)
     sample = Sampler(rule).take(1, 4000)[0]

@@ -118,7 +118,7 @@ class Meaning:
         return (found.data & 1).bool() if truth else found
 
     def _power(self, x: Residues, exponent: float) -> Residues:
-        if exponent == int(exponent) and abs(exponent) <= HIGHEST:
+        if abs(exponent) <= HIGHEST and exponent == int(exponent):
             return x ** int(exponent)
         if exponent in (0.5, -0.5):
             root = self._any("sqrt", x)
@@ -162,6 +162,8 @@ class Meaning:
         filled = torch.full((), value, dtype=dtype, device=device)
         if dtype == torch.bool:
             return filled.expand(size)
+        if not dtype.is_floating_point:
+            raise Undecided("numbers that wrap around")
         return self._element(filled.item()).mapped(lambda x: x.expand(size))
 
     def _embedding(self, weight: Any, index: Any) -> Residues:
