@@ -51,11 +51,11 @@ def uncompiled(module: GraphModule, inputs: list[Any], **options: Any) -> Any:
     return call
 
 
-def through(hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def through(hook: str, function: Callable[..., Any], *, caches: bool = False) -> Callable[..., Any]:
     """A backend with `function` at one of Inductor's hooks, and no kernels at the end."""
 
     def backend(module: GraphModule, inputs: list[Any], **options: Any) -> Any:
-        patches = {hook: function, "force_disable_caches": True}
+        patches = {hook: function, "force_disable_caches": not caches}
         return compile_fx(module, inputs, inner_compile=uncompiled, config_patches=patches)
 
     return backend
