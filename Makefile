@@ -1,6 +1,6 @@
 # What a developer runs; each target first makes .venv, from nothing, when it is missing or out of date.
 PYTHON ?= python3
-TORCH ?= torch==2.13.0
+TORCH ?= 2.13.0
 WORKERS ?= 2
 
 VENV := .venv
@@ -10,7 +10,10 @@ READY := $(VENV)/.ready
 # Torch's own threads would fight the test workers for the cores.
 test lint: export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint format clean
+# The tests of what is in touch with torch's insides: `make test-torch TORCH=2.14.1` runs them there.
+INTEGRATION := $(addprefix tests/test_,@LIST@)
+
+.PHONY: demo test test-torch lint format clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -18,6 +21,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-torch:
+	$(MAKE) test VENV=.venv-torch-$(TORCH) ARGS="$(INTEGRATION) $(ARGS)"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -29,7 +35,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-torch-* .pytest_cache .ruff_cache .hypothesis build dist
 
 # Torch comes first and by itself: any later step then finds its requirement met.
 $(READY): pyproject.toml
@@ -37,6 +43,6 @@ $(READY): pyproject.toml
 		|| { echo "eqsat needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet torch==$(TORCH)
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $@
