@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import importlib
+import sys
+from collections.abc import Generator, Sequence
+from types import ModuleType
 from typing import Any  # what is asked for is whatever torch keeps there
+
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+PASSES = "torch._inductor.fx_passes"
+
+
+def passes_module(name: str) -> ModuleType | None:
+    """The module of that name among Inductor's passes; None where this torch has none."""
+    try:
+        return importlib.import_module(f"{PASSES}.{name}")
+    except ModuleNotFoundError:
+        return None
+
+
+def pattern_name(entry: Any, search: Any) -> str | None:
+    """The name by which Inductor registered a replacement of `search`, where it has one."""
+    if hasattr(entry, "pattern_name"):
+        return entry.pattern_name
+    of = getattr(search, "__name__", None)
+    stored = sys.modules.get(f"{PASSES}.serialized_patterns.{of}")  # where torch 2.11 has the name
+    named = vars(stored).items() if stored else ()
+    return next((name for name, pattern in named if pattern is entry.pattern), None)
 
 
 def stored_inputs() -> dict[int, Sequence[Any]]:
@@ -16,3 +42,26 @@ def stored_inputs() -> dict[int, Sequence[Any]]:
         for row in known  # tuples until 2.13
     )
     return {id(pattern): inputs for pattern, inputs in fields}
+
+
+@contextlib.contextmanager
+def no_new_guards(env: ShapeEnv) -> Generator[None]:
+    """While it lasts, an undecided question about a symbolic dimension raises RuntimeError."""
+    if hasattr(env, "error_on_new_guards"):
+        with env.error_on_new_guards():
+            yield
+        return
+    name = "_check_frozen"  # what torch 2.11 calls before it assumes an answer
+    before = vars(env).get(name)
+    setattr(env, name, _refuse)
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(env, name)
+        else:
+            setattr(env, name, before)
+
+
+def _refuse(question: Any, answer: Any) -> None:
+    raise RuntimeError(f"undecided: {question} == {answer}")
