@@ -10,9 +10,9 @@ READY := $(VENV)/.ready
 # Torch's own threads would fight the test workers for the cores.
 test lint: export OMP_NUM_THREADS = 1
 
-# What touches the insides of torch: `make test-torch TORCH=2.14.1` tests it there, in a venv of its own.
+# What touches torch's insides: `make test-torch TORCH=2.14.1` tests it there, in its own venv.
 INTEGRATION := $(patsubst %,tests/test_%.py,aten capture check cli compile decode encode \
-	inductor inductor_rules inductor_table layers optimize partition replacement)
+	features inductor inductor_rules inductor_table layers optimize partition replacement)
 
 .PHONY: demo test test-torch lint format clean
 .DELETE_ON_ERROR:
