@@ -27,7 +27,11 @@ from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits
 from eqsat.settings import ALWAYS
 
-FAST: dict[str, Any] = {"limits": Limits(iterations=8, enodes=8_000), "extractor": "greedy-dag"}
+FAST: dict[str, Any] = {
+    "limits": Limits(iterations=8, enodes=8_000),
+    "extractor": "greedy-dag",
+    "time_limit": 120.0,  # on a busy machine, too, the limits above end a search
+}
 HOOKS = (
     "joint_custom_pre_pass",
     "joint_custom_post_pass",
