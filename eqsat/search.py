@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph
 
 from eqsat import cache
-from eqsat.backtrack import Backtracking
 from eqsat.canonical import Canonical, UnsayableError
 from eqsat.choose import Candidate, Ground, best, budget, candidates
 from eqsat.clock import Clock
@@ -25,7 +24,6 @@ from eqsat.cost.model import Prediction
 from eqsat.encode import Encoding, encode
 from eqsat.fingerprint import fingerprint
 from eqsat.fold import Folding, compute, finish
-from eqsat.greedy import Greedy
 from eqsat.known import Known, known
 from eqsat.problem import Pricer
 from eqsat.recipe import build, write
@@ -34,7 +32,6 @@ from eqsat.report import Extraction
 from eqsat.saturate import IterationSize, Saturation, StopReason, saturate
 from eqsat.settings import BACKTRACKING, FIXPOINT, SATURATION, Settings
 from eqsat.snapshot import Snapshot
-from eqsat.terms import Terms
 from extract import Choice
 
 log = logging.getLogger(__name__)
@@ -163,6 +160,10 @@ def rewritten(
     encoding: Encoding, settings: Settings, progress: Callable[[IterationSize], None] | None
 ) -> tuple[Snapshot, Choice, Saturation]:
     """The program as one search after another rewrite finds it: an e-graph, and what to choose."""
+    from eqsat.backtrack import Backtracking  # these need Inductor, which is slow to import
+    from eqsat.greedy import Greedy
+    from eqsat.terms import Terms
+
     pricer = Pricer(encoding.texts, settings.cost, settings.fold_budget != 0, FUSED_SHARE)
     terms, rules, limits = Terms(encoding, pricer), settings.rules, settings.limits
     if settings.search == BACKTRACKING:
