@@ -11,8 +11,8 @@ READY := $(VENV)/.ready
 test lint: export OMP_NUM_THREADS = 1
 
 # What touches torch's insides: `make test-torch TORCH=2.14.1` tests it there, in its own venv.
-INTEGRATION := $(patsubst %,tests/test_%.py,aten capture check cli compile decode encode \
-	features inductor inductor_rules inductor_table layers optimize partition replacement)
+INTEGRATION := $(patsubst %,tests/test_%.py,aten cache capture check cli compile decode encode \
+	features inductor inductor_rules inductor_table layers optimize partition regions replacement)
 
 .PHONY: demo test test-torch lint format clean
 .DELETE_ON_ERROR:

@@ -19,7 +19,7 @@ from eqsat.optimize import LIMITS, MARGIN
 from eqsat.region import Region, improve
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits
-from eqsat.settings import Settings
+from eqsat.settings import SATURATION, Settings
 from extract import Extract
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ HOOK = "joint_custom_pre_pass"
 """Where the backend optimizes: forward and backward in one graph, before Inductor's own rules."""
 FROZEN_HOOK = "post_grad_custom_pre_pass"
 """Where it does so again if Inductor freezes weights: there they are constants."""
+TIME_LIMIT = 2.0
+"""Seconds of extraction: less than offline, for a person waits for the first call."""
 INDUCTOR = "inductor"
 """The option of the backend that holds Inductor's own options."""
 
@@ -37,11 +39,12 @@ class Pass(CustomGraphPass):
 
     Any of Inductor's hooks that take ATen graphs will do: `joint_custom_pre_pass` (with gradients:
     forward and backward in one graph), `joint_custom_post_pass`, `post_grad_custom_pre_pass`,
-    `post_grad_custom_post_pass`. The options are those of `eqsat.optimize`. No tensor is constant
-    here, so rules that compute weights ahead do not fire; only the hooks after Inductor's freezing
-    (`freezing=True`, post-grad) know the weights, and compute at most `fold_budget` bytes ahead.
-    The result is not run beside the given graph: what is promised is what the rules promise. Where
-    anything goes wrong the graph stays as it was, and the log says why (`TORCH_LOGS="+eqsat"`).
+    `post_grad_custom_post_pass`. The options are those of `eqsat.optimize`, with less time for
+    extraction. No tensor is constant here, so rules that compute weights ahead do not fire; only
+    the hooks after Inductor's freezing (`freezing=True`, post-grad) know the weights, and compute
+    at most `fold_budget` bytes ahead. The result is not run beside the given graph: what is
+    promised is what the rules promise. Where anything goes wrong the graph stays as it was, and the
+    log says why (`TORCH_LOGS="+eqsat"`).
 
     Raises ValueError and TypeError for settings that do not exist.
     """
@@ -55,13 +58,23 @@ class Pass(CustomGraphPass):
         numerics: str = "default",
         extractor: str | Extract = "auto",
         limits: Limits = LIMITS,
-        time_limit: float = 5.0,
+        time_limit: float = TIME_LIMIT,
         fold_budget: int | None = None,
         margin: float = MARGIN,
+        search: str = SATURATION,
         cache: bool = True,
     ) -> None:
         self.settings = Settings.of(
-            rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin
+            rules,
+            device,
+            mode,
+            numerics,
+            extractor,
+            limits,
+            time_limit,
+            fold_budget,
+            margin,
+            search,
         )
         self.cache = cache
         self.regions: list[Region] = []
