@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 from torch._logging._internal import register_log
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule
 
 from eqsat.cost.device import Device, Mode
@@ -160,12 +161,25 @@ def backend(
     for hook in hooks:
         if patches.get(hook, getattr(config, hook)) is not None:
             raise ValueError(f"{hook} is where the backend works: use a Pass beside yours instead")
-    optimizer, table = Pass(**options), select_decomp_table()
-    if patches.get("use_joint_graph_passes", config.use_joint_graph_passes) and not _bodies(module):
-        optimizer.lowers = True
-        table = {target: made_of for target, made_of in table.items() if target not in WHOLE}
+    optimizer = Pass(**options)
     patches |= dict.fromkeys(hooks, optimizer)
+    joint = patches.get("use_joint_graph_passes", config.use_joint_graph_passes)
+    optimizer.lowers = joint and not _bodies(module)
+    table = Decompositions.but_for_whole() if optimizer.lowers else None
     return compile_fx(module, inputs, config_patches=patches, decompositions=table)
+
+
+class Decompositions(dict[OpOverload, Callable[..., Any]]):
+    """A table of decompositions that Inductor's cache can tell: by how it is made."""
+
+    @staticmethod
+    def but_for_whole() -> Decompositions:
+        """Inductor's own decompositions but for those of `WHOLE`."""
+        table = select_decomp_table()
+        return Decompositions({k: v for k, v in table.items() if k not in WHOLE})
+
+    def __reduce__(self) -> tuple[Callable[[], Decompositions], tuple[()]]:
+        return Decompositions.but_for_whole, ()
 
 
 def _bodies(module: GraphModule) -> bool:

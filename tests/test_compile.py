@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch._guards import detect_fake_mode
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx
@@ -233,14 +234,20 @@ class Shared(nn.Module):
         return torch.relu(x) @ self.weight + x @ self.weight
 
 
-def test_the_backend_is_found_by_name_and_runs_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    torch._dynamo.reset()
+def test_the_backend_is_found_by_name_and_its_kernels_again_in_the_cache(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert "eqsat" in torch._dynamo.list_backends()
-    module, x = Shared(), torch.randn(8, 16)
-    options = {"device": "a100", "inductor": {"force_disable_caches": True}}
-    compiled = torch.compile(module, backend="eqsat", options=options)
-    with caplog.at_level(logging.INFO, "eqsat.inductor"):
-        torch.testing.assert_close(compiled(x), module(x))
+    module, x, seen = Shared(), torch.randn(8, 16), list[int]()
+    with fresh_cache(), torch.no_grad():
+        for _ in range(2):
+            torch._dynamo.reset()
+            counters.clear()
+            compiled = torch.compile(module, backend="eqsat", options={"device": "a100"})
+            with caplog.at_level(logging.INFO, "eqsat.inductor"):
+                torch.testing.assert_close(compiled(x), module(x))
+            seen.append(counters["inductor"]["fxgraph_cache_hit"])
+    assert seen == [0, 1]
     assert [r.getMessage().split(" ")[0] for r in caplog.records] == ["predicted"]
 
 
