@@ -18,7 +18,17 @@ from eqsat.check import check
 from eqsat.compare.egraph import view
 from eqsat.compare.lowering import Lowered, eager, lowered, modelled
 from eqsat.compare.program import Program, Source, Subject, subject
-from eqsat.compare.task import BOTH, EAGER, PATCHES, SATURATION, SEARCHES, Options, Task, blank
+from eqsat.compare.task import (
+    BOTH,
+    EAGER,
+    PATCHES,
+    SATURATION,
+    SEARCHES,
+    STOCK,
+    Options,
+    Task,
+    blank,
+)
 from eqsat.cost.model import CostModel
 from eqsat.hint import hint
 from eqsat.observe import first_line
@@ -42,7 +52,9 @@ def row(task: Task, options: Options) -> Row:
         else:
             found |= _theirs(task, cost)
     except Exception as error:  # noqa: BLE001 - one program may break while the others are compared
-        found["error"] = f"{type(error).__name__}: {first_line(error)}"
+        found["error"] = (
+            " ".join(str(error).split()) if isinstance(error, ValueError) else first_line(error)
+        )
     return found
 
 
@@ -95,7 +107,7 @@ def _theirs(task: Task, cost: CostModel) -> Row:
     found = eager(given, cost) if task.arm == EAGER else lowered(given, cost, PATCHES[task.arm])
     ours = found.graph is given.graph  # whose nodes the kernels name
     return _costs(found) | {
-        "modelled": modelled(given, cost).times.seconds,
+        "modelled": modelled(given, cost).times.seconds if task.arm == STOCK else None,
         "graph_before": nodes(given.graph, found if ours else None),
         "graph_after": nodes(found.graph, found),
     }
@@ -194,7 +206,11 @@ def _target(node: Node) -> str:
     """`aten.mm.default` of a call; of another node what it is."""
     if node.op != "call_function":
         return node.op
-    return str(node.target) if hasattr(node.target, "_schema") else getattr(node.target, "__name__", str(node.target))
+    return (
+        str(node.target)
+        if hasattr(node.target, "_schema")
+        else getattr(node.target, "__name__", str(node.target))
+    )
 
 
 def _number(value: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from eqsat.compare import arms, program, results
 from eqsat.compare.listing import listing
 from eqsat.compare.program import FULL, SETS, SMALL, Source
 from eqsat.compare.ray import on_ray
-from eqsat.compare.runner import Found, processes
+from eqsat.compare.runner import processes
 from eqsat.compare.task import ARMS, Failure, Key, Options, Task, blank
 from eqsat.cost.device import load
 
@@ -71,10 +71,13 @@ def compare(choice: Choice, output: Path, run: Run) -> tuple[RenderableType, boo
         _find(tasks, rows, choice.options, path, run)
         if run.measure:
             _measure(tasks, rows, choice.options, path, run)
+    except KeyboardInterrupt:
+        found = sum(task.key in rows for task in tasks)
+        print(f"{found} of {len(tasks)} rows are in {path}: run it again to go on", file=sys.stderr)
+        raise
     finally:
         ordered = _ordered(rows, tasks)
-        if ordered:
-            results.write(path, ordered)
+        results.write(path, ordered)
     asked = [rows[task.key] for task in tasks]
     _page(ordered, output / PAGE)
     return listing(asked), not any(row["error"] for row in asked)
@@ -139,13 +142,17 @@ def _find(
     missing = [task for task in tasks if task.key not in rows]
     work = partial(_row, options=options)
     if run.ray is not None:
-        found = on_ray(missing, work, run.ray, run.jobs, run.timeout)
+        stream = on_ray(missing, work, run.ray, run.jobs, run.timeout)
     else:
-        found = processes(missing, work, run.jobs, run.timeout)
-    with results.appending(path) as file, _progress("comparing", len(missing)) as advance:
-        for task, row in _closed(found):
-            if isinstance(row, Failure):
-                row = {**blank(task, options), "error": row.text}
+        stream = processes(missing, work, run.jobs, run.timeout)
+    with (
+        closing(stream) as rows_found,
+        results.appending(path) as file,
+        _progress("comparing", len(missing)) as advance,
+    ):
+        for task, found in rows_found:
+            failed = isinstance(found, Failure)
+            row = {**blank(task, options), "error": found.text} if failed else found
             results.append(file, row)
             rows[task.key] = row
             advance(str(task))
@@ -161,21 +168,24 @@ def _measure(
     """Measures the programs of which an arm has no times, one program after another."""
     groups: dict[tuple[Any, ...], list[Task]] = {}
     for task in tasks:
-        groups.setdefault((task.group, task.device), []).append(task)
+        if rows[task.key]["predicted"] is not None:
+            groups.setdefault((task.group, task.device), []).append(task)
     untimed = {
         some[0]: some
         for some in groups.values()
         if any(rows[t.key]["measured"] is None and not rows[t.key]["error"] for t in some)
     }
     work = partial(_times, groups=untimed, options=options)
-    found = processes([*untimed], work, 1, run.timeout, recycle=1)
-    with results.appending(path) as file, _progress("measuring", len(untimed)) as advance:
-        for first, times in _closed(found):
+    stream = processes([*untimed], work, 1, run.timeout, recycle=1)
+    with (
+        closing(stream) as times_found,
+        results.appending(path) as file,
+        _progress("measuring", len(untimed)) as advance,
+    ):
+        for first, times in times_found:
             for task in untimed[first]:
-                failed = isinstance(times, Failure)
-                row = rows[task.key] | ({"error": times.text} if failed else times[task.arm])
-                results.append(file, row)
-                rows[task.key] = row
+                rows[task.key] = _timed(rows[task.key], task, times)
+                results.append(file, rows[task.key])
             advance(f"{first.entry} ({first.size}) on {first.device}")
 
 
@@ -184,10 +194,12 @@ def _times(first: Task, groups: dict[Task, list[Task]], options: Options) -> Row
     return measure.measured(groups[first], options)
 
 
-def _closed(found: Iterator[Found]) -> Iterator[Found]:
-    """The same, whose processes end with it, however that is."""
-    with closing(found):  # pyright: ignore[reportArgumentType] - both are generators
-        yield from found
+def _timed(row: Row, task: Task, times: Row | Failure) -> Row:
+    """The row with its times, or with why it has none."""
+    if isinstance(times, Failure):
+        return row | {"error": f"measuring: {times.text}"}
+    worst = max(row["max_error"] or 0.0, times[task.arm].get("max_error", 0.0))
+    return row | times[task.arm] | {"max_error": worst}
 
 
 def _ordered(rows: dict[Key, Row], tasks: Iterable[Task]) -> list[Row]:

@@ -67,7 +67,9 @@ def _chosen(problem: Problem, choice: Any) -> set[int]:
         if node < 0 or node in found:
             continue
         found.add(node)
-        waiting += [int(c) for c in egraph.children[egraph.child_ptr[node] : egraph.child_ptr[node + 1]]]
+        waiting += [
+            int(c) for c in egraph.children[egraph.child_ptr[node] : egraph.child_ptr[node + 1]]
+        ]
     return found
 
 

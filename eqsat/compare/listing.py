@@ -83,13 +83,16 @@ def _headline(rows: Sequence[Row], profile: str, size: str) -> Iterator[Text]:
     if shown:
         yield Text(f"predicted, to stock Inductor (geometric mean): {', '.join(shown)}")
     for other in (GREEDY, FIXPOINT, BACKTRACKING):
-        for key, by in (("predicted", "by kernels as made"), ("modelled", "by the searches' model")):
-            counts = compared(rows, SATURATION, other, key)
-            total = sum(map(len, counts.values()))
-            if total:
-                numbers = ", ".join(f"{how} on {len(names)}" for how, names in counts.items())
-                worse = f" ({', '.join(counts['worse'])})" if counts["worse"] else ""
-                yield Text(f"saturation against {other}, {by}: {numbers} of {total}{worse}")
+        made, model = (compared(rows, SATURATION, other, key) for key in ("predicted", "modelled"))
+        if any(made.values()):
+            counts = ", ".join(f"{how} on {len(names)}" for how, names in made.items())
+            yield Text(f"saturation against {other}: {counts}{_names(made['worse'])}")
+        if model["worse"]:  # the searches' own price: theirs is a program that saturation has too
+            yield Text(f"  worse by the model that both searches go by{_names(model['worse'])}")
+
+
+def _names(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _predicted(rows: Sequence[Row]) -> Iterator[RenderableType]:
@@ -99,7 +102,9 @@ def _predicted(rows: Sequence[Row]) -> Iterator[RenderableType]:
         times = [t for arm in some if (t := _seconds(some, arm))]
         best = min(times, default=0.0)
         grid.add_row(name, *(_cell(some.get(arm), best) for arm in _arms(rows)))
-    yield Text("\nPredicted microseconds, kernels (* the best, ~ kernels are the model's)", "bold cyan")
+    yield Text(
+        "\nPredicted microseconds, kernels (* the best, ~ kernels are the model's)", "bold cyan"
+    )
     yield grid
 
 

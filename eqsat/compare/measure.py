@@ -57,7 +57,9 @@ def measured(tasks: Sequence[Task], options: Options) -> dict[str, dict[str, Any
     for threads in THREADS:
         if threads <= (os.cpu_count() or 1):
             _measure(arms, program.module, inputs, threads, found)
-    return {arm: one if one["measured"] else {**one, "measured": None} for arm, one in found.items()}
+    return {
+        arm: one if one["measured"] else {**one, "measured": None} for arm, one in found.items()
+    }
 
 
 def _measure(

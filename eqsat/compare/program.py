@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Program:
-    """A program and example inputs; `module` runs it in eager mode, `given` is what is optimized."""
+    """A program and example inputs: what is optimized, and the module that runs it eagerly."""
 
     given: nn.Module | ExportedProgram
     module: nn.Module
@@ -190,7 +190,7 @@ def _module(place: str, root: str | None) -> ModuleType:
 
 def _program(value: Any, source: Source) -> Program:
     """What a function returned as a program."""
-    parts = tuple(value) if isinstance(value, tuple) else ()
+    parts: tuple[Any, ...] = tuple(value) if isinstance(value, tuple) else ()
     if len(parts) not in (2, 3) or not isinstance(parts[0], nn.Module):
         raise ValueError(f"{source}: returns no (module, args) and no (module, args, kwargs)")
     return Program(parts[0], parts[0], tuple(parts[1]), dict(parts[2]) if len(parts) == 3 else {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from types import ModuleType
 from typing import Any  # ray's handles, and rows
 
@@ -19,7 +19,7 @@ LOCAL = "local"
 
 def on_ray(
     tasks: Sequence[Task], work: Work, address: str, jobs: int, timeout: float
-) -> Iterator[Found]:
+) -> Generator[Found]:
     """Yields each task with its row, as they come, or with the reason why it has none.
 
     `address` is that of a running cluster ("auto" for the one of this machine), or "local" for one
@@ -44,7 +44,9 @@ def _ray() -> ModuleType:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise ValueError("--ray needs the package ray: pip install 'eqsat[ray]' brings it") from error
+        raise ValueError(
+            "--ray needs the package ray: pip install 'eqsat[ray]' brings it"
+        ) from error
     return ray
 
 
@@ -62,7 +64,7 @@ def _connect(ray: Any, address: str, jobs: int) -> None:
         raise ValueError(f"no Ray cluster at {address!r}: {first_line(error)}") from error
 
 
-def _stream(ray: Any, tasks: Sequence[Task], work: Work, timeout: float) -> Iterator[Found]:
+def _stream(ray: Any, tasks: Sequence[Task], work: Work, timeout: float) -> Generator[Found]:
     """The rows as they come; as many tasks are under way as the cluster has processors."""
     remote = ray.remote(num_cpus=1, max_retries=0)(_one)
     slots = max(1, int(ray.cluster_resources().get("CPU", 1)))

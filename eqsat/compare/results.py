@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,16 +38,19 @@ def read(path: Path) -> dict[Key, Row]:
     return found
 
 
-def require_same(rows: Mapping[Key, Row], tasks: Sequence[Task], options: Options, path: Path) -> None:
+def require_same(
+    rows: Mapping[Key, Row], tasks: Sequence[Task], options: Options, path: Path
+) -> None:
     """Refuses a file whose rows were made otherwise than those of the tasks would be.
 
     Raises ValueError that says in what they differ.
     """
     wanted = {task.key: task for task in tasks}
+    first = {task.source: task for task in tasks} if rows else {}
+    made = {s: json.loads(json.dumps(header(task, options))) for s, task in first.items()}
     for key, row in rows.items():
         task = wanted.get(key, tasks[0])
-        expected = json.loads(json.dumps(header(task, options)))
-        for name, value in expected.items():
+        for name, value in made[task.source].items():
             if name == "code" and key not in wanted:
                 continue  # of a program that this run does not ask for
             if row.get(name) != value:
@@ -68,12 +72,16 @@ def _difference(name: str, old: Any, new: Any) -> str:
 
 @contextmanager
 def appending(path: Path) -> Generator[TextIO]:
-    """The file, open to write rows after those it has; what follows its last whole line goes."""
-    if path.exists():
-        data = path.read_bytes()
-        with path.open("r+b") as file:
-            file.truncate(_whole(data))
+    """The file, open to write rows after those it has; what follows its last whole line goes.
+
+    Raises ValueError where another process has it open so.
+    """
     with path.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"{path}: another run writes to it") from error
+        file.truncate(_whole(path.read_bytes()))
         yield file
 
 

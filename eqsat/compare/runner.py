@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -18,6 +18,11 @@ from eqsat.compare.task import Failure, Task
 
 TRIES = 2
 """How often a task may lose its worker or hang before it fails."""
+START = 300.0
+"""Seconds in which a process is ready to work: it imports torch, perhaps beside others."""
+READY = "ready"
+PATIENCE = 5.0
+"""Seconds in which an idle worker ends by itself."""
 RECYCLE = 40
 """Tasks after which a worker makes room for a new one, whose caches are empty."""
 Work = Callable[[Task], dict[str, Any]]
@@ -31,6 +36,7 @@ class _Worker:
     pipe: Connection
     task: Task | None = None
     last: tuple[str, str, int] | None = None
+    ready: bool = False
     deadline: float = float("inf")
     done: int = 0
 
@@ -42,7 +48,7 @@ def processes(
     timeout: float,
     recycle: int = RECYCLE,
     threads: int = 1,
-) -> Iterator[Found]:
+) -> Generator[Found]:
     """Yields each task with its row, as they come, or with the reason why it has none.
 
     `jobs` processes work at once, each on `threads` threads of torch, on tasks of one program where
@@ -58,14 +64,17 @@ def processes(
             for worker in workers:
                 if worker.task is None and waiting:
                     _assign(worker, _next(waiting, worker, workers), timeout)
-            for worker in _ready(workers):
+            for worker in _heard(workers):
                 task, found = worker.task, _answer(worker)
+                if found == READY:
+                    worker.ready, worker.deadline = True, time.monotonic() + timeout
+                    continue
                 worker.task = None
                 if isinstance(found, Failure):
-                    _end(worker)
+                    _kill(worker)
                 if isinstance(found, Failure) or worker.done >= recycle:
                     workers.remove(worker)
-                    worker.pipe.close()
+                    worker.pipe.close()  # which tells it to end
                 if task is None:
                     continue
                 tries[task] += isinstance(found, Failure)
@@ -74,8 +83,7 @@ def processes(
                 else:
                     yield task, found
     finally:
-        for worker in workers:
-            _end(worker)
+        _end(workers)
 
 
 def _start(work: Work, threads: int) -> _Worker:
@@ -94,6 +102,7 @@ def _serve(pipe: Connection, work: Work, threads: int) -> None:
     with suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
+    pipe.send(READY)
     while True:
         try:
             task: Task = pipe.recv()
@@ -113,13 +122,13 @@ def _next(waiting: list[Task], worker: _Worker, workers: Sequence[_Worker]) -> T
 
 def _assign(worker: _Worker, task: Task, timeout: float) -> None:
     worker.task, worker.last = task, task.group
-    worker.deadline = time.monotonic() + timeout
+    worker.deadline = time.monotonic() + (timeout if worker.ready else START)
     worker.done += 1
     with suppress(OSError):  # it died while idle: its end of the pipe says so next
         worker.pipe.send(task)
 
 
-def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
+def _heard(workers: Sequence[_Worker]) -> list[_Worker]:
     """The workers that have answered, died or run out of time, once there are any."""
     while True:
         now = time.monotonic()
@@ -131,8 +140,8 @@ def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
             return found
 
 
-def _answer(worker: _Worker) -> dict[str, Any] | Failure:
-    """What a worker has to say; of one that has nothing, why."""
+def _answer(worker: _Worker) -> Any:
+    """What a worker has to say, a row or that it is ready; of one that has nothing, a Failure."""
     if worker.pipe.poll():
         try:
             return worker.pipe.recv()
@@ -144,7 +153,17 @@ def _answer(worker: _Worker) -> dict[str, Any] | Failure:
     return Failure(f"it took longer than the time limit, {TRIES} times")
 
 
-def _end(worker: _Worker) -> None:
+def _end(workers: Sequence[_Worker]) -> None:
+    """Lets idle workers end, and kills all others."""
+    for worker in workers:
+        worker.pipe.close()
+    for worker in workers:
+        if worker.task is None:
+            worker.process.join(PATIENCE)
+        _kill(worker)
+
+
+def _kill(worker: _Worker) -> None:
     """Kills a worker and whatever it started."""
     pid = worker.process.pid
     with suppress(AttributeError, OSError):

@@ -100,7 +100,9 @@ def header(task: Task, options: Options) -> dict[str, Any]:
 
 def blank(task: Task, options: Options) -> dict[str, Any]:
     """A row with every key, of which nothing is found yet."""
-    found: dict[str, Any] = dict(zip(("entry", "size", "arm", "profile", "seed"), task.key, strict=True))
+    found: dict[str, Any] = dict(
+        zip(("entry", "size", "arm", "profile", "seed"), task.key, strict=True)
+    )
     nothing = ("set", "predicted", "modelled", "kernels", "bytes", "flops", "kernel_source",
                "measured", "max_error", "enodes", "stop", "gap", "kept", "graph_before",
                "graph_after", "egraph", "error")  # fmt: skip

@@ -103,9 +103,9 @@ def _strides_of_fakes() -> Generator[None]:
 
     Inductor's own function copies it in place, which initializes CUDA.
     """
-    import torch._inductor.inductor_prims  # noqa: F401 - it registers the operator
+    from torch._inductor import inductor_prims
 
-    prim = torch.ops.prims.inductor_force_stride_order.default
+    prim: Any = inductor_prims.force_stride_order
     original = prim.prim_meta_impl
 
     def meta(x: Tensor, stride: Sequence[int]) -> Tensor:
