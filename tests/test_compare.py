@@ -95,7 +95,7 @@ def endless():
 Expected = namedtuple("Expected", "text found")
 Entry = namedtuple("Entry", "name set build expected about")
 claims = (
-    Expected("one relu", lambda result: str(result.program.graph).count("relu.default]") == 1),
+    Expected("a relu", lambda result: "relu.default]" in str(result.program.graph)),
     Expected("no relu", lambda result: "relu.default]" not in str(result.program.graph)),
 )
 ENTRIES = {
@@ -177,7 +177,7 @@ def test_the_e_graph_shows_what_was_chosen(ordered: dict[str, Row]) -> None:
     chosen = [node for cls in classes for node in cls["nodes"] if node["chosen"]]
     assert all(child in known for cls in classes for n in cls["nodes"] for child in n["children"])
     assert all(sum(n["chosen"] for n in cls["nodes"]) <= 1 for cls in classes)
-    assert sum(node["op"].startswith(("matmul", "addmm")) for node in chosen) == 1
+    assert sum(node["op"].startswith(("matmul", "affine")) for node in chosen) == 1
     assert ordered["greedy"]["egraph"] is None
 
 
@@ -185,7 +185,7 @@ def test_what_is_expected_of_an_entry_is_looked_for(file: Path) -> None:
     row = arms.row(task(file, "once", "saturation", "once"), Options())
     assert (row["set"], row["about"]) == ("C", "the same thing twice")
     found = [(claim["text"], claim["found"]) for claim in row["expected"]]
-    assert found == [("one relu", True), ("no relu", False)]
+    assert found == [("a relu", True), ("no relu", False)]
 
 
 def test_a_program_that_breaks_is_an_error_in_its_row(file: Path) -> None:
@@ -209,19 +209,17 @@ class Frozen(nn.Module):
         return self.query(x) + self.key(x) * self.value(x), self.norm(self.filters(image))
 
 
-@pytest.mark.parametrize("device", ["h200", "cpu"])
-def test_frozen_weights_are_merged_and_folded_as_inductor_does(device: str) -> None:
+def test_frozen_weights_are_merged_and_folded_as_inductor_does() -> None:
     args = (torch.randn(4, 16), torch.randn(2, 3, 8, 8))
     given = capture(Frozen().eval(), args).program
-    cost = CostModel.of(device)
+    cost = CostModel.of("h200")
     module, inputs = frozen(given, cost.device, [*constants_of(given)])
     assert len(inputs) == 2
     text = str(module.graph)
     assert "sqrt" not in text  # of the norm, which is folded
-    if device == "h200":
-        assert text.count("aten.addmm.default]") == 1
-        made = kernels(module, cost.device, inputs)
-        assert len(made) < len(kernels(given, cost.device))
+    assert text.count("aten.addmm.default]") == 1
+    made = kernels(module, cost.device, inputs)
+    assert len(made) < len(kernels(given, cost.device))
 
 
 def test_a_program_that_inductor_cannot_lower_has_the_kernels_of_the_model(
@@ -230,7 +228,7 @@ def test_a_program_that_inductor_cannot_lower_has_the_kernels_of_the_model(
     def refuse(*_: object) -> None:
         raise ValueError("not today")
 
-    given = capture(nn.Linear(4, 4), (torch.randn(2, 4),)).program
+    given = capture(nn.Linear(4, 4).eval(), (torch.randn(2, 4),)).program
     monkeypatch.setattr("eqsat.compare.lowering.kernels", refuse)
     found = lowered(given, CostModel.of("h200"))
     assert (found.source, found.fault, len(found.kernels)) == ("model", "not today", 1)
@@ -417,7 +415,9 @@ def test_a_killed_process_is_replaced_and_all_end_with_the_iterator(file: Path) 
 # The command.
 
 
-def here(tasks: Sequence[Task], work: Callable[[Task], Row], *_: object, **__: object) -> Iterator:
+def here(
+    tasks: Sequence[Task], work: Callable[[Task], Row], *_: object, **__: object
+) -> Iterator[Any]:
     """Does the work in this process."""
     yield from ((one, work(one)) for one in tasks)
 
@@ -605,11 +605,12 @@ def test_calls_are_timed_in_turns() -> None:
         order.append(name)
         now[0] += seconds
 
-    calls = {"slow": partial(call, "slow", 0.02), "fast": partial(call, "fast", 0.005)}
+    calls = {"slow": partial(call, "slow", 0.02), "fast": partial(call, "fast", 0.004)}
     times = interleaved(calls, rounds=4, clock=lambda: now[0])
     assert [round(t, 9) for t in times["slow"]] == [0.02] * 4
-    assert [round(t, 9) for t in times["fast"]] == [0.005] * 4
-    assert order[8:] == [*("slow", "fast", "fast", "fast", "fast", "slow") * 2]
+    assert [round(t, 9) for t in times["fast"]] == [0.004] * 4
+    turns = [["slow", "fast", "fast"], ["fast", "fast", "slow"]]  # two fast calls fill a block
+    assert order[8:] == [name for turn in turns * 2 for name in turn]
 
 
 # Ray.

@@ -30,7 +30,7 @@ def frozen(
     `constants` are the placeholders (by name) that never change. What is computed of them alone is
     an attribute of the graph, the weights of products that share an input are merged, and norms and
     factors are folded into convolutions, as Inductor does it. Attributes and inputs are fake
-    tensors: `eqsat.cost.inductor.kernels` takes both.
+    tensors: `eqsat.cost.inductor.kernels` takes both. Weights are not packed for libraries of a CPU.
 
     Raises ValueError for a program that Inductor cannot freeze for the device.
     """
@@ -42,7 +42,7 @@ def frozen(
         try:
             stand_ins = attentions_on(device) if pretended else {}
             module, fakes = _placed(given, _values(given, None), place, stand_ins)
-            return _freeze(module, _held(module, fakes, constants), device)
+            return _freeze(module, _held(module, fakes, constants))
         except Exception as error:
             raise ValueError(
                 f"Inductor cannot freeze the program for {device.name!r}: {first_line(error)}"
@@ -66,9 +66,7 @@ def _held(module: GraphModule, fakes: Sequence[Any], constants: Collection[str])
     return inputs
 
 
-def _freeze(
-    module: GraphModule, inputs: list[Any], device: Device
-) -> tuple[GraphModule, list[Any]]:
+def _freeze(module: GraphModule, inputs: list[Any]) -> tuple[GraphModule, list[Any]]:
     """Lets Inductor compile the module until its weights are frozen."""
     import torch._functorch.config as functorch
     import torch._inductor.config as config
@@ -81,8 +79,7 @@ def _freeze(
         raise _Frozen
 
     patches: dict[str, Any] = {"freezing": True, "fx_graph_cache": False, "compile_threads": 1}
-    if device.backend == "cpp":
-        patches["cpp.weight_prepack"] = False  # it computes on the weights, which are fake
+    patches["cpp.weight_prepack"] = False  # it computes on the weights, which are fake
     try:
         with (
             config.patch(patches),
