@@ -498,6 +498,29 @@ def test_entries_are_chosen_by_set_and_name(local: None, file: Path, tmp_path: P
     ]
 
 
+def test_times_are_added_to_the_rows_once(
+    local: None, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[list[str]] = []
+
+    def measured(tasks: Sequence[Task], _: Options) -> dict[str, Row]:
+        groups.append([one.arm for one in tasks])
+        times = {"1": {"median": 1.0, "low": 0.5, "high": 2.0, "times": [1.0] * 6}}
+        found: dict[str, Row] = {one.arm: {"measured": times, "max_error": 0.5} for one in tasks}
+        return found | {"greedy": {"measured": None, "error": "Inductor: no"}}
+
+    monkeypatch.setattr("eqsat.compare.measure.measured", measured)
+    chosen = [f"{file}:twice", "-o", tmp_path, "--arm", "eager", "--arm", "greedy"]
+    assert run(*chosen).exit_code == 0
+    for _ in range(2):
+        assert run(*chosen, "--measure").exit_code == 1
+        rows = [*results.read(tmp_path / "results.jsonl").values()]
+        assert rows[0]["measured"]["1"]["median"] == rows[0]["max_error"] * 2 == 1.0
+        assert (rows[0]["error"], rows[1]["error"]) == (None, "Inductor: no")
+        assert rows[1]["kernels"] is not None
+    assert groups == [["eager", "greedy"]]
+
+
 def test_a_saved_program_is_compared(local: None, tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     torch.export.save(torch.export.export(nn.Linear(4, 4).eval(), (torch.randn(2, 4),)), path)

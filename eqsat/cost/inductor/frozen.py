@@ -30,7 +30,7 @@ def frozen(
     `constants` are the placeholders (by name) that never change. What is computed of them alone is
     an attribute of the graph, the weights of products that share an input are merged, and norms and
     factors are folded into convolutions, as Inductor does it. Attributes and inputs are fake
-    tensors: `eqsat.cost.inductor.kernels` takes both. Weights are not packed for libraries of a CPU.
+    tensors: `eqsat.cost.inductor.kernels` takes both. No weight is packed for a CPU's libraries.
 
     Raises ValueError for a program that Inductor cannot freeze for the device.
     """
