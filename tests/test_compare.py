@@ -302,9 +302,11 @@ def test_a_file_that_was_made_otherwise_is_refused(
     known = {results.key_of(row): json.loads(json.dumps(row)) | change}
     if "options" in change:
         known[results.key_of(row)]["options"] = row["options"] | change["options"]
+    tasks = [task(file, "twice")]
+    made = results.headers(tasks, Options())
     with pytest.raises(ValueError, match=says):
-        results.require_same(known, [task(file, "twice")], Options(), tmp_path)
-    results.require_same({}, [task(file, "twice")], Options(), tmp_path)
+        results.require_same(known, tasks, made, tmp_path)
+    results.require_same({results.key_of(row): row}, tasks, made, tmp_path)
 
 
 # Processes.
@@ -483,6 +485,18 @@ def test_a_lost_task_is_an_error_that_the_exit_code_tells(
     done = run(f"{file}:twice", "-o", tmp_path, "--arm", "eager")
     assert done.exit_code == 1
     assert "twice (full), eager on h200: its process died" in done.stdout
+
+
+def test_a_row_of_code_that_changed_meanwhile_is_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(tasks: Sequence[Task], work: Callable[[Task], Row], *_: object) -> Iterator[Any]:
+        yield from ((one, work(one) | {"code": "another"}) for one in tasks)
+
+    monkeypatch.setattr(command, "processes", other)
+    done = run(f"{file}:twice", "-o", tmp_path, "--arm", "eager")
+    assert (done.exit_code, "other code" in done.stderr) == (1, True)
+    assert not results.read(tmp_path / "results.jsonl")
 
 
 def test_entries_are_chosen_by_set_and_name(local: None, file: Path, tmp_path: Path) -> None:

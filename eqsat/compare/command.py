@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,9 +66,10 @@ def compare(choice: Choice, output: Path, run: Run) -> tuple[RenderableType, boo
     if run.fresh:
         path.unlink(missing_ok=True)
     rows = results.read(path)
-    results.require_same(rows, tasks, choice.options, path)
+    made = results.headers(tasks, choice.options)
+    results.require_same(rows, tasks, made, path)
     try:
-        _find(tasks, rows, choice.options, path, run)
+        _find(tasks, rows, made, choice.options, path, run)
         if run.measure:
             _measure(tasks, rows, choice.options, path, run)
     except KeyboardInterrupt:
@@ -136,9 +137,14 @@ def _set(source: Source) -> str | None:
 
 
 def _find(
-    tasks: Sequence[Task], rows: dict[Key, Row], options: Options, path: Path, run: Run
+    tasks: Sequence[Task],
+    rows: dict[Key, Row],
+    made: Mapping[Source, Row],
+    options: Options,
+    path: Path,
+    run: Run,
 ) -> None:
-    """Finds the rows that are missing."""
+    """Finds the rows that are missing, all of them with the code that this process has."""
     missing = [task for task in tasks if task.key not in rows]
     work = partial(_row, options=options)
     if run.ray is not None:
@@ -153,6 +159,10 @@ def _find(
         for task, found in rows_found:
             failed = isinstance(found, Failure)
             row = {**blank(task, options), "error": found.text} if failed else found
+            if (other := results.difference(row, made[task.source])) is not None:
+                raise ValueError(
+                    f"the row of {task} was made with {other}: did it change just now?"
+                )
             results.append(file, row)
             rows[task.key] = row
             advance(str(task))

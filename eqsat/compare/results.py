@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from eqsat.compare.program import Source
 from eqsat.compare.task import Key, Options, Task, header, key_of
 from eqsat.replacing import replacing
 
@@ -38,36 +39,44 @@ def read(path: Path) -> dict[Key, Row]:
     return found
 
 
+def headers(tasks: Sequence[Task], options: Options) -> dict[Source, Row]:
+    """What the rows of each program say of how they are made."""
+    first = {task.source: task for task in reversed(tasks)}
+    return {s: json.loads(json.dumps(header(task, options))) for s, task in first.items()}
+
+
 def require_same(
-    rows: Mapping[Key, Row], tasks: Sequence[Task], options: Options, path: Path
+    rows: Mapping[Key, Row], tasks: Sequence[Task], made: Mapping[Source, Row], path: Path
 ) -> None:
-    """Refuses a file whose rows were made otherwise than those of the tasks would be.
+    """Refuses a file whose rows were made otherwise than those of the tasks would be (`headers`).
 
     Raises ValueError that says in what they differ.
     """
-    wanted = {task.key: task for task in tasks}
-    first = {task.source: task for task in tasks} if rows else {}
-    made = {s: json.loads(json.dumps(header(task, options))) for s, task in first.items()}
+    wanted = {task.key: task.source for task in tasks}
     for key, row in rows.items():
-        task = wanted.get(key, tasks[0])
-        for name, value in made[task.source].items():
-            if name == "code" and key not in wanted:
-                continue  # of a program that this run does not ask for
-            if row.get(name) != value:
-                raise ValueError(
-                    f"{path}: its rows were made with {_difference(name, row.get(name), value)}: "
-                    "--fresh starts anew, another --output keeps them"
-                )
+        expected = dict(made[wanted.get(key, tasks[0].source)])
+        if key not in wanted:
+            del expected["code"]  # of a program that this run does not ask for
+        if (found := difference(row, expected)) is not None:
+            raise ValueError(
+                f"{path}: its rows were made with {found}: --fresh starts anew, another --output "
+                "keeps them"
+            )
 
 
-def _difference(name: str, old: Any, new: Any) -> str:
-    """What differs, in words."""
-    if name == "code":
-        return "other code (of eqsat, or of the program)"
-    if isinstance(old, dict) and isinstance(new, dict):
-        changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
-        return f"{changed} {old.get(changed)!r}, not {new.get(changed)!r}"
-    return f"{name} {old!r}, not {new!r}"
+def difference(row: Row, expected: Row) -> str | None:
+    """In what a row was made otherwise, in words; None where it was not."""
+    for name, new in expected.items():
+        old = row.get(name)
+        if json.loads(json.dumps(old)) == new:
+            continue
+        if name == "code":
+            return "other code (of eqsat, or of the program)"
+        if isinstance(old, dict) and isinstance(new, dict):
+            changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
+            return f"{changed} {old.get(changed)!r}, not {new.get(changed)!r}"
+        return f"{name} {old!r}, not {new!r}"
+    return None
 
 
 @contextmanager
