@@ -91,7 +91,7 @@ def _placed(
             fakes.append(_fake(held, place, mode))
             continue
         copy = copies[node] = graph.node_copy(node, copies.__getitem__)
-        copy.meta = {}  # where it was traced from before
+        copy.meta = {"given": node.name}  # with no meta torch keeps no origin
         if node.op == "placeholder":
             fakes.append(_fake(next(values), place, mode))
         elif node.op == "output":

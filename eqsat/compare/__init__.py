@@ -1,0 +1,1 @@
+"""One program under every search and compiler: what each makes of it, predicted and measured."""

@@ -1,0 +1,132 @@
+"""Seconds of a call on this CPU: all arms of a program in one process, in turns."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any  # programs take and return arbitrary values; JSON
+
+import torch
+from torch import nn
+
+from eqsat.check import check
+from eqsat.compare.arms import built, optimized
+from eqsat.compare.interval import interval
+from eqsat.compare.task import EAGER, PATCHES, SEARCHES, Options, Task
+from eqsat.cost.model import CostModel
+from eqsat.observe import first_line
+
+BLOCK = 10e-3
+"""Seconds of a block of calls that is timed as one."""
+ROUNDS = 31
+"""Rounds: in each, every arm is timed once, and each round begins with another arm."""
+WARM = 3
+"""Calls before any is timed."""
+THREADS = (1, 2)
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A program as an arm runs it: the module, and the settings that Inductor compiles it with."""
+
+    module: nn.Module
+    patches: Mapping[str, Any] | None
+
+
+def measured(tasks: Sequence[Task], options: Options) -> dict[str, dict[str, Any]]:
+    """For each arm of one program: `measured` and `max_error` of its row, or `error`.
+
+    Times are wall seconds of one call, by the number of threads, that of no more threads than the
+    machine has processors. Arms that do not compile, or differ from eager mode, have none.
+    """
+    first = tasks[0]
+    program = built(first.source, first.size, first.seed)
+    cost = CostModel.of(first.profile, options.launch())
+    found: dict[str, dict[str, Any]] = {task.arm: {"measured": {}} for task in tasks}
+    arms: dict[str, Arm] = {}
+    for task in tasks:
+        if task.arm in SEARCHES:
+            arms[task.arm] = Arm(optimized(task, program, cost, options).module, {})
+        else:
+            arms[task.arm] = Arm(program.module, PATCHES.get(task.arm))
+    inputs = (program.args, program.kwargs)
+    for threads in THREADS:
+        if threads <= (os.cpu_count() or 1):
+            _measure(arms, program.module, inputs, threads, found)
+    return {
+        arm: one if one["measured"] else {**one, "measured": None} for arm, one in found.items()
+    }
+
+
+def _measure(
+    arms: Mapping[str, Arm],
+    eager: nn.Module,
+    inputs: tuple[tuple[Any, ...], dict[str, Any]],
+    threads: int,
+    found: dict[str, dict[str, Any]],
+) -> None:
+    """Adds the times of every arm on so many threads to what was found."""
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
+    calls: dict[str, Call] = {}
+    args, kwargs = inputs
+    with torch.no_grad():
+        for name, arm in arms.items():
+            if "error" in found[name]:
+                continue
+            try:
+                run = _compiled(name, arm, threads)
+                verdict = check(eager, run, args, kwargs, probes=("example",))
+            except Exception as error:  # noqa: BLE001 - Inductor raises many kinds
+                found[name]["error"] = f"Inductor: {type(error).__name__}: {first_line(error)}"
+                continue
+            worst = found[name].get("max_error", 0.0)
+            found[name]["max_error"] = max(worst, verdict.max_error)
+            if not verdict.passed and name in SEARCHES:
+                found[name]["error"] = f"differs from eager: {verdict.probes[0].difference}"
+                continue
+            calls[name] = lambda run=run: run(*args, **kwargs)
+        for name, times in interleaved(calls).items():
+            one = interval(times)
+            shown = {"median": one.median, "low": one.low, "high": one.high, "times": times}
+            found[name]["measured"][str(threads)] = shown
+
+
+def _compiled(name: str, arm: Arm, threads: int) -> Callable[..., Any]:
+    """What runs the arm."""
+    if name == EAGER:
+        return arm.module
+    patches: dict[str, Any] = {**(arm.patches or {}), "cpp.threads": threads}
+    return torch.compile(arm.module, fullgraph=True, dynamic=False, options=patches)
+
+
+def interleaved(
+    calls: Mapping[str, Call],
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """The seconds of one call of each, once a round, so that all meet the same disturbances."""
+    names = list(calls)
+    numbers: dict[str, int] = {}
+    for name, call in calls.items():
+        for _ in range(WARM):
+            call()
+        once = _block(call, 1, clock)
+        numbers[name] = max(1, min(1000, int(BLOCK / max(once, 1e-7))))
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        turn = number % max(1, len(names))
+        for name in names[turn:] + names[:turn]:
+            times[name].append(_block(calls[name], numbers[name], clock))
+    return times
+
+
+def _block(call: Call, number: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    for _ in range(number):
+        call()
+    return (clock() - start) / number
