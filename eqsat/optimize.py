@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule
 
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
+from eqsat.choose import Found
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
@@ -77,6 +78,7 @@ def optimize(
     hints: Mapping[str, int] | None = None,
     check: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
+    observe: Callable[[Found], None] | None = None,
 ) -> Result:
     """An equal program that is predicted to be faster on `device`, for inference.
 
@@ -98,6 +100,8 @@ def optimize(
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
     infinity the result of the search always comes back.
 
+    `observe` is shown the e-graph and what was read from it, before anything is rebuilt.
+
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
@@ -115,7 +119,10 @@ def optimize(
     try:
         functional = captured.program
         with hinted(functional.graph, hints):
-            found = searched(functional.graph, constants_of(functional), settings, clock, progress)
+            constants = constants_of(functional)
+            found = searched(
+                functional.graph, constants, settings, clock, progress, observe
+            )
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph
 
 from eqsat.backtrack import Backtracking
-from eqsat.choose import Candidate, Ground, best, candidates
+from eqsat.choose import Candidate, Found, Ground, best, candidates
 from eqsat.clock import Clock
 from eqsat.cost.additive import FUSED_SHARE
 from eqsat.cost.model import Prediction
@@ -50,10 +50,12 @@ def search(
     settings: Settings,
     clock: Clock,
     progress: Callable[[IterationSize], None] | None = None,
+    observe: Callable[[Found], None] | None = None,
 ) -> Search:
     """The best equal graph for a functional ATen graph whose nodes carry `meta["val"]`.
 
-    `constants` are the placeholders (by name) that never change.
+    `constants` are the placeholders (by name) that never change. `observe` is shown the e-graph
+    and what was read from it.
     """
     with clock("price"):
         given = settings.cost.estimate(graph)
@@ -67,7 +69,10 @@ def search(
             snapshot, fixed, saturation = rewritten(encoding, settings, progress)
     ground = Ground(snapshot, encoding, settings, fake_mode(graph), constants, fixed)
     found = candidates(ground, clock)
-    return Search(encoding, saturation, given, found, best(found, given, settings.margin))
+    winner = best(found, given, settings.margin)
+    if observe is not None:
+        observe(Found(ground, tuple(found), winner))
+    return Search(encoding, saturation, given, found, winner)
 
 
 def rewritten(
