@@ -46,6 +46,7 @@ def page(rows: Sequence[Row], title: str) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # steps stay in their order
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["entry"], row["size"]), []).append(row)

@@ -1,6 +1,6 @@
 // The e-graph around a class, in part; a click shows the e-nodes of a class.
 
-const NEAR = 28; // classes that are laid out at first
+const NEAR = 20; // classes that are laid out at first
 
 function cheapest(nodes) {
   return nodes.reduce((a, b) => (b.chosen || (!a.chosen && b.cost < a.cost) ? b : a), nodes[0]);
@@ -42,7 +42,7 @@ function explorer(egraph) {
       const cls = byNumber.get(id);
       const used = cls.nodes.some((n) => n.chosen);
       const text = cheapest(cls.nodes).op;
-      return { data: { id: String(id), ...measuredLabel([text.length > 26 ? `${text.slice(0, 25)}…` : text,
+      return { data: { id: String(id), ...measuredLabel([text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text,
         `${tidy(cls.meta)} · ${cls.nodes.length + cls.left_out || cls.nodes.length}`].join("\n")) }, classes: used ? "chosen" : "" };
     });
     const edges = [...shown].flatMap((id) => {
@@ -67,7 +67,7 @@ function explorer(egraph) {
   const start = (id) => {
     centre = id === undefined ? centre : id;
     const shown = around([centre], near, bound);
-    drawn(pane, elements(shown), (key) => show(Number(key)));
+    drawn(pane, elements(shown), (key) => show(Number(key)), String(centre));
     mark(centre);
     note.replaceChildren(shown.size < byNumber.size ? `${whole(shown.size)} of ${plural(byNumber.size, "e-class")} around one `.replace("classs", "classes") : `${whole(byNumber.size)} e-classes `,
       ...(shown.size < byNumber.size ? [more("More", () => { bound = Math.min(2 * bound, 450); start(); })] : []));

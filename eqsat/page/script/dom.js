@@ -41,6 +41,7 @@ function amount(count, unit) {
 
 const times = (ratio) => (ratio >= 99.5 ? ratio.toFixed(0) : ratio.toFixed(2)) + "×";
 const share = (part) => `${(100 * part).toFixed(part && part < 0.1 ? 1 : 0)} %`;
+const wide = (part) => `${100 * part}%`;
 const whole = (count) => (count === null || count === undefined ? "–" : count.toLocaleString("en"));
 const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 

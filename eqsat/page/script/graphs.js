@@ -1,6 +1,8 @@
 // The graph of a program before and after, side by side, kernels as boxes; large ones in part.
 
-const BOUND = 80; // nodes that are laid out at first
+const BOUND = 60; // nodes that are laid out at first
+const LEGIBLE = 0.62; // the zoom below which labels are too small
+const LONGEST = 24; // letters of a label
 
 const shapeOf = (node) => (node.shape && node.shape.length ? node.shape.join("×") : "");
 const short = (target) => target.replace(/^torch\.ops\./, "").replace(/^aten\./, "").replace(/\.(default|Tensor|Scalar|int|dim)$/, "");
@@ -9,9 +11,10 @@ function graphStyle() {
   const c = Object.fromEntries(["ink", "muted", "surface", "line", "node", "accent", "good", "bad", "goodfill", "badfill", "kernel", "chosen"].map((n) => [n, colour(n)]));
   return [
     { selector: "node", style: {
-      shape: "round-rectangle", width: "data(width)", height: "data(height)", label: "data(label)", "text-wrap": "wrap", "text-valign": "center",
+      shape: "round-rectangle", label: "data(label)", "text-wrap": "wrap", "text-valign": "center",
       "font-size": 12, "font-family": "ui-sans-serif, system-ui, sans-serif", "line-height": 1.25, color: c.ink,
       "background-color": c.node, "border-width": 1, "border-color": c.line } },
+    { selector: "node[width]", style: { width: "data(width)", height: "data(height)" } },
     { selector: "node.input", style: { "background-opacity": 0, "border-style": "dashed", color: c.muted } },
     { selector: "node.only-before", style: { "background-color": c.badfill, "border-color": c.bad, "border-width": 2, "border-style": "dashed" } },
     { selector: "node.only-after", style: { "background-color": c.goodfill, "border-color": c.good, "border-width": 2 } },
@@ -31,14 +34,21 @@ function measuredLabel(label) {
   return { label, width: Math.max(46, 7.1 * Math.max(...rows.map((r) => r.length)) + 16), height: 16 * rows.length + 12 };
 }
 
+// A graph that is too large to be read as a whole is shown from the node that matters first.
+function closer(cy, first) {
+  cy.zoom(LEGIBLE);
+  cy.center(first === undefined ? cy.nodes(":childless").first() : cy.getElementById(first));
+}
+
 // A graph in `pane`. The wheel zooms only once the graph was clicked, so that the page still scrolls.
-function drawn(pane, elements, tap) {
+function drawn(pane, elements, tap, first) {
   if (pane.graph) pane.graph.destroy();
   const cy = cytoscape({
     container: pane, elements, style: graphStyle(), userZoomingEnabled: false, minZoom: 0.08, maxZoom: 3, boxSelectionEnabled: false, autoungrabify: true,
     layout: { name: "dagre", rankDir: "TB", nodeSep: 18, rankSep: 38, edgeSep: 8, animate: false, fit: true, padding: 14 },
   });
-  if (cy.zoom() > 1.15) { cy.zoom(1.15); cy.center(); }
+  if (cy.zoom() > 1.1) { cy.zoom(1.1); cy.center(); }
+  if (cy.zoom() < LEGIBLE) closer(cy, first);
   pane.onpointerdown = () => cy.userZoomingEnabled(true);
   pane.onmouseleave = () => cy.userZoomingEnabled(false);
   cy.on("tap", "node", (event) => tap(event.target.id(), event.target));
@@ -85,21 +95,25 @@ function graphElements(nodes, shown, kernels, only, mark) {
     id: `kernel ${k}`, label: `${(kernels[k] || {}).kind || "kernel"} · ${time((kernels[k] || {}).seconds)}` } }));
   const parts = within.map((n) => ({
     data: { id: n.name, parent: shared.has(n.kernel) ? `kernel ${n.kernel}` : undefined,
-      ...measuredLabel([isInput(n) ? n.name : short(n.target), shapeOf(n)].filter(Boolean).join("\n")) },
+      ...measuredLabel([cut(isInput(n) ? n.name : short(n.target)), shapeOf(n)].filter(Boolean).join("\n")) },
     classes: [isInput(n) ? "input" : "", only.has(n.name) ? mark : ""].join(" ") }));
   const edges = within.flatMap((n) => distinct(n.inputs).filter((i) => shown.has(i)).map((i) => ({ data: { source: i, target: n.name } })));
   return [...boxes, ...parts, ...edges];
 }
 
+// The end of a name says more than its beginning.
+const cut = (text) => (text.length > LONGEST ? `…${text.slice(1 - LONGEST)}` : text);
+const isWeight = (node) => node.target === "get_attr" || (node.target === "placeholder" && /^[pbc]_/.test(node.name));
 const isInput = (node) => node.target === "placeholder" || node.target === "get_attr";
 
 function graphPane(title, graph, kernels, only, mark, tap) {
   const pane = h("div", { class: "graph", "data-graph": mark });
   const note = h("div", { class: "under" });
   if (!graph) return { box: h("div", {}, h("h4", {}, title), h("p", { class: "quiet" }, "No graph in this row.")), start: () => {} };
-  const nodes = graph.nodes;
-  const near = neighbourhood(nodes);
-  const byName = new Map(nodes.map((n) => [n.name, n]));
+  const all = graph.nodes;
+  let nodes = all.filter((n) => !isWeight(n));
+  let near = neighbourhood(nodes);
+  const byName = new Map(all.map((n) => [n.name, n]));
   let [bound, centre] = [BOUND, null];
   const about = h("div", { class: "about-node quiet" }, "Click a node to read it.");
   const pick = (name) => {
@@ -119,14 +133,19 @@ function graphPane(title, graph, kernels, only, mark, tap) {
   };
   const start = () => {
     const output = nodes.length ? nodes[nodes.length - 1].name : "";
-    const starts = centre ? [centre] : [...only].slice(0, Math.ceil(bound / 3)).concat(only.size ? [] : [output]);
-    const shown = nodes.length <= bound ? new Set(byName.keys()) : around(starts, near, bound);
-    drawn(pane, graphElements(nodes, shown, kernels, only, mark), pick);
+    const starts = centre ? [centre] : [...new Set(nodes.filter((n) => only.has(n.name)).map((n) => n.name).slice(0, Math.ceil(bound / 3)).concat(output))];
+    const shown = nodes.length <= bound ? new Set(nodes.map((n) => n.name)) : around(starts, near, bound);
+    drawn(pane, graphElements(nodes, shown, kernels, only, mark), pick, starts[0]);
     if (centre) pane.graph.getElementById(centre).addClass("picked");
     note.replaceChildren(shown.size < nodes.length ? `${whole(shown.size)} of ${plural(nodes.length, "node")} around ${centre || "what changed"} ` : plural(nodes.length, "node"),
       ...(shown.size < nodes.length ? [more("More", () => { bound = Math.min(2 * bound, 640); start(); }), more("Move to the node clicked", start)] : []));
   };
-  const box = h("div", {}, h("h4", {}, title), h("div", { class: "graph-frame" }, pane, zoomButtons(pane)), note, about);
+  const weights = h("input", { type: "checkbox", onchange: () => {
+    nodes = weights.checked ? all : all.filter((n) => !isWeight(n));
+    near = neighbourhood(nodes);
+    start();
+  } });
+  const box = h("div", {}, h("h4", {}, title, all.some(isWeight) ? h("label", { class: "check" }, weights, " with weights") : null), h("div", { class: "graph-frame" }, pane, zoomButtons(pane)), note, about);
   return { box, start };
 }
 

@@ -15,17 +15,16 @@ function kernelBars(table, entry, of) {
 
 function bar(arm, row, run, sum, most) {
   const kernels = (run && run.kernels) || [];
-  const wide = (seconds) => `${(100 * seconds) / most}%`;
   const box = (k, i) => h("i", {
-    class: `kind ${k.kind in KINDS ? k.kind : "other"}`, style: { width: wide(k.seconds || 0) },
+    class: `kind ${k.kind in KINDS ? k.kind : "other"}`, style: { width: wide((k.seconds || 0) / most) },
     tip: `kernel ${i + 1} of ${kernels.length}: ${k.kind}, ${time(k.seconds)}, ${amount(k.bytes, "B")}\n${counts(k.operators)}`,
   });
   return h("div", { class: "arm-bar" },
     h("div", { class: "arm-name", tip: armAbout(arm) }, armName(arm)),
     h("div", { class: "stack" }, kernels.map(box),
-      predicted(row) === null ? null : h("b", { class: "mark", style: { left: wide(row.predicted) } })),
+      predicted(row) === null ? null : h("b", { class: "mark", style: { left: wide(row.predicted / most) } })),
     h("div", { class: "arm-time" }, row.error ? h("span", { class: "bad", tip: row.error }, "error") : time(row.predicted),
-      h("small", {}, row.error || row.kernels === null ? "" : `${plural(row.kernels, "kernel")}, ${time(sum)} on the device`)));
+      h("small", {}, row.error || row.kernels === null ? "" : `${plural(row.kernels, "kernel")}, busy ${time(sum)}`)));
 }
 
 function counts(operators) {
@@ -70,8 +69,8 @@ function ruleBars(row, from) {
     h("p", { class: "quiet" }, `${plural(rules.length, "rule")} matched. Full: matches that were admitted; pale: all matches.`),
     h("div", { class: "rules" }, rules.map((r) => h("div", { class: "rule", tip: `${r.name}: ${plural(r.matches, "match")}, ${whole(r.admitted)} admitted`.replace("matchs", "matches") },
       h("span", {}, r.name),
-      h("div", { class: "track" }, h("i", { class: "all", style: { width: share(r.matches / most) } }),
-        h("i", { class: "admitted", style: { width: share(r.admitted / most) } })),
+      h("div", { class: "track" }, h("i", { class: "all", style: { width: wide(r.matches / most) } }),
+        h("i", { class: "admitted", style: { width: wide(r.admitted / most) } })),
       h("b", {}, whole(r.admitted))))));
 }
 
@@ -85,7 +84,7 @@ function waterfall(rules, from, to) {
   const rest = at - to;
   if (Math.abs(rest) > from * SAME) steps.push({ name: "only together", left: Math.min(at, to), width: Math.abs(rest), worse: rest < 0 });
   const row = (name, left, width, kind, seconds) => h("div", { class: "rule", tip: `${name}: ${time(seconds)}` }, h("span", {}, name),
-    h("div", { class: "track" }, h("i", { class: kind, style: { left: `${(100 * left) / from}%`, width: `${(100 * width) / from}%` } })),
+    h("div", { class: "track" }, h("i", { class: kind, style: { left: wide(left / from), width: wide(width / from) } })),
     h("b", {}, time(seconds)));
   return h("div", { class: "panel" }, h("h3", {}, "What each rule saves"),
     h("p", { class: "quiet" }, "Predicted time, from the given program to the result."),
@@ -115,6 +114,6 @@ function optimizerSteps(table, entry) {
     h("div", { class: "legend" }, steps.map((x) => h("span", {}, h("i", { style: { background: shade(x) } }), x))),
     runs.map((r) => h("div", { class: "arm-bar" }, h("div", { class: "arm-name" }, armName(r.arm)),
       h("div", { class: "stack" }, Object.entries(r.optimizer).map(([step, spent]) => h("i", {
-        class: "kind", style: { width: `${(100 * spent) / most}%`, background: shade(step) }, tip: `${step}: ${time(spent)}` }))),
+        class: "kind", style: { width: wide(spent / most), background: shade(step) }, tip: `${step}: ${time(spent)}` }))),
       h("div", { class: "arm-time" }, time(sum(r))))));
 }
