@@ -29,7 +29,7 @@ from eqsat.cost import inductor, roofline
 from eqsat.cost.model import CostModel
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
-from eqsat.fold import drop_unread, fold
+from eqsat.fold import compute, finish
 from eqsat.fusion import Fusible, fusible
 from eqsat.problem import Problem, problem
 from eqsat.rebuild import rebuild
@@ -117,10 +117,9 @@ class Grown:
         constants = constants_of(self.captured.program)
         mode = _mode(self.captured.program.graph)
         graph = decode(self.snapshot, self.encoding, self.choices, choice, mode)
-        folding = fold(graph, constants, mode, BUDGET)
+        folding = finish(graph, constants, BUDGET)
         assert folding is not None
-        drop_unread(graph, constants)
-        return graph, dict(folding.tensors)
+        return graph, compute(folding, graph, constants, mode)
 
 
 def main() -> None:

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from eqsat.clock import Clock
 from eqsat.cost.additive import FUSED_SHARE
 from eqsat.cost.model import Prediction
 from eqsat.decode import decode
 from eqsat.encode import Encoding
-from eqsat.fold import Folding, drop_unread, fold
+from eqsat.fold import Folding, finish
 from eqsat.fusion import extract_fused
 from eqsat.problem import Problem, problem
 from eqsat.settings import AUTO, FUSED, Settings
@@ -46,10 +46,15 @@ that the other candidates had not on any of six networks (`benchmarks/results/fu
 
 @dataclass(frozen=True)
 class Candidate:
-    """A selection, the graph that it decodes to, and what that is predicted to cost."""
+    """A selection, the graph that it decodes to, and what that is predicted to cost.
+
+    `decoded` is the graph before its constants were folded, where they are computed `ahead`.
+    """
 
     name: str
     selection: Selection
+    decoded: Graph
+    ahead: bool
     graph: Graph
     folding: Folding
     prediction: Prediction
@@ -81,10 +86,15 @@ class Ground:
 
     def budget(self) -> int:
         """Bytes that constants computed ahead may take."""
-        if self.settings.fold_budget is not None:
-            return self.settings.fold_budget
-        size = sum({id(t): t.nbytes for t in self.constants.values()}.values())
-        return max(size, LEAST_BUDGET) if self.settings.rules else 0
+        return budget(self.settings, self.constants)
+
+
+def budget(settings: Settings, constants: Mapping[str, Tensor]) -> int:
+    """Bytes that constants computed ahead may take: as many as the given ones, if none are set."""
+    if settings.fold_budget is not None:
+        return settings.fold_budget
+    size = sum({id(t): t.nbytes for t in constants.values()}.values())
+    return max(size, LEAST_BUDGET) if settings.rules else 0
 
 
 @dataclass(frozen=True)
@@ -219,7 +229,7 @@ def _candidate(
 ) -> Candidate | None:
     """The candidate of a selection; None where its constants take too much memory."""
     with clock("decode"):
-        graph = decode(
+        decoded = decode(
             ground.snapshot,
             ground.encoding,
             read.choices,
@@ -227,14 +237,24 @@ def _candidate(
             ground.mode,
             channels_last=channels_last,
         )
-        budget, constants = ground.budget(), ground.constants
-        folding = fold(graph, constants, ground.mode, budget) if read.ahead else Folding({}, 0)
+        graph = _copied(decoded)
+        allowed = ground.budget() if read.ahead else None
+        folding = finish(graph, ground.constants, allowed)
         if folding is None:
             return None
-        drop_unread(graph, constants)
     with clock("price"):
         prediction = ground.settings.cost.estimate(graph)
-    return Candidate(name, read.selection, graph, folding, prediction)
+    return Candidate(name, read.selection, decoded, read.ahead, graph, folding, prediction)
+
+
+def _copied(graph: Graph) -> Graph:
+    """A graph of the same nodes, each with the same values."""
+    copy = Graph()
+    env: dict[Node, Node] = {}
+    for node in graph.nodes:
+        env[node] = copy.node_copy(node, env.__getitem__)
+        env[node].name = node.name
+    return copy
 
 
 def best(found: list[Candidate], given: Prediction, margin: float) -> Candidate | None:

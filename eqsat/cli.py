@@ -106,6 +106,9 @@ def optimize(
         typer.Option(help="The size of a dynamic dimension to cost it at: name=size. Repeat."),
     ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Search anew, and keep nothing of it.")
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -139,6 +142,7 @@ def optimize(
                 rules=chosen,
                 hints=hints,
                 check=not no_check,
+                cache=not no_cache,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
         _write(result, output, report_file)

@@ -14,15 +14,14 @@ from torch.fx import Graph, Node
 from eqsat.alias import Output, trace_outputs
 from eqsat.effect import effect
 from eqsat.infer import Oracle
-from eqsat.interval import Interval, interval_of, of_tensor
-from eqsat.known import evaluated, is_number
+from eqsat.interval import Interval, interval_of
+from eqsat.known import Known, known
 from eqsat.meta import EFFECT, INVALID, Symbolic, Texts, meta_of
 from eqsat.snapshot import NUMBER, Row, Symbol
 from eqsat.spelling import spell, spell_item
 from eqsat.term import Call, Term, val
 
 LEAF = Symbol("leaf", 0, 1)
-READ = 1 << 22  # elements of a parameter or buffer that is read
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,19 @@ class Encoding:
         return tuple(dict.fromkeys(row.symbol for row in self.rows))
 
 
-def encode(graph: Graph, constants: Mapping[str, torch.Tensor]) -> Encoding:
+def encode(
+    graph: Graph,
+    constants: Mapping[str, torch.Tensor],
+    facts: Mapping[Node, Known] | None = None,
+) -> Encoding:
     """The e-nodes of a functional ATen graph whose nodes carry `meta["val"]`.
 
-    `constants` are the placeholders (by name) that never change: frozen parameters and buffers.
+    `constants` are the placeholders (by name) that never change: frozen parameters and buffers. Of
+    their values nothing is read but `facts`, which `known` finds where they are not given.
     """
-    encoder = _Encoder(graph, constants)
+    encoder = _Encoder(
+        graph, frozenset(constants), known(graph, constants) if facts is None else facts
+    )
     for node in graph.nodes:
         encoder.visit(node)
     return encoder.finish()
@@ -78,7 +84,8 @@ def encode(graph: Graph, constants: Mapping[str, torch.Tensor]) -> Encoding:
 @dataclass
 class _Encoder:
     graph: Graph
-    constants: Mapping[str, torch.Tensor]
+    constants: frozenset[str]
+    facts: Mapping[Node, Known]
 
     def __post_init__(self) -> None:
         self.texts = Texts()
@@ -93,7 +100,6 @@ class _Encoder:
         self.constant: list[int] = []
         self.intervals: dict[int, Interval] = {}
         self.numbers: dict[int, tuple[str, ...]] = {}
-        self.values: dict[Node, torch.Tensor] = {}
         self.opaque: dict[str, str] = {}
         self.outputs: tuple[Output, ...] = ()
 
@@ -131,19 +137,17 @@ class _Encoder:
         handle = self._checked(node, term)
         self.handles[node] = handle
         self.origins.setdefault(handle, node)
-        if (value := evaluated(node, self.values)) is not None:
-            self._know(node, value)
+        self._know(node)
 
-    def _know(self, node: Node, value: torch.Tensor) -> None:
-        """Note the value of a constant, and what follows of its handle."""
-        self.values[node] = value
-        handle = self.handles[node]
-        if handle not in self.intervals and (node.op == "call_function" or value.numel() <= READ):
-            found = of_tensor(value)
-            self.intervals.update({} if found is None else {handle: found})
-        if is_number(value):
-            parts = ((), value.item(), value.dtype, value.device)
-            self.numbers[handle] = tuple(self.texts.text(part) for part in parts)
+    def _know(self, node: Node) -> None:
+        """Note what is known of the value of a constant."""
+        fact, handle = self.facts.get(node), self.handles[node]
+        if fact is None:
+            return
+        if fact.interval is not None:
+            self.intervals.setdefault(handle, fact.interval)
+        if fact.number is not None:
+            self.numbers[handle] = tuple(self.texts.text(part) for part in ((), *fact.number))
 
     def _checked(self, node: Node, term: Any) -> int:
         """The handle of a node's term, or of an opaque e-node where its meta would differ."""
@@ -213,10 +217,9 @@ class _Encoder:
         self.handles[node] = handle
         self.leaves[handle] = node
         self.origins[handle] = node
-        value = self.constants.get(node.name)
-        if value is not None:
+        if node.name in self.constants:
             self.constant.append(handle)
-            self._know(node, value.detach())
+            self._know(node)
 
     def _opaque(self, node: Node) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
         """A pure operator that is not in the table, as a constructor made from its schema."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,51 +24,83 @@ _VIEWS = frozenset({*_SHAPED, "permute", "transpose", "t", "slice", "select"})
 
 @dataclass(frozen=True)
 class Folding:
-    """The constants that replace calls, by the name of their new placeholder; their bytes."""
+    """The constants that replace calls: their placeholders' names, what computes them, their bytes.
 
-    tensors: Mapping[str, Tensor]
-    bytes: int
+    `calls` returns them in this order, and reads constants by name.
+    """
+
+    names: tuple[str, ...] = ()
+    calls: Graph = field(default_factory=Graph)
+    bytes: int = 0
 
 
-def fold(
-    graph: Graph, constants: Mapping[str, Tensor], mode: FakeTensorMode, budget: int
-) -> Folding | None:
+def fold(graph: Graph, constants: Mapping[str, Tensor], budget: int) -> Folding | None:
     """Replaces constant calls of `graph` by placeholders; None (no change) over `budget` bytes.
 
-    Views of weights stay views and fills stay fills: they cost nothing where they are used.
+    Views of weights stay views and fills stay fills: they cost nothing where they are used. Nothing
+    is computed yet: `compute` does it, for the one graph that is kept.
     """
-    constant = _constant_nodes(graph, constants)
-    wanted = _wanted(graph, constant)
-    values: dict[Node, Any] = {n: constants[n.name] for n in constant if n.op == "placeholder"}
-    storages: set[int] = set()
-    total = 0
+    wanted = _wanted(graph, _constant_nodes(graph, constants))
+    storages = [node.meta["val"].untyped_storage() for node in wanted]
+    total = sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+    if total > budget:
+        return None
+    calls = Graph()
+    env: dict[Node, Node] = {}
+    for node in _ancestors(graph, wanted):
+        env[node] = calls.node_copy(node, env.__getitem__)
+        env[node].name = node.name
+    calls.output(tuple(env[node] for node in wanted))
+    folded: list[str] = []
+    names = {n.name for n in graph.nodes}
+    first = next(iter(graph.nodes))
+    for node in wanted:
+        name = _fresh(f"folded_{len(folded)}", names)
+        with graph.inserting_before(first):
+            placeholder = graph.placeholder(name)
+        folded.append(placeholder.name)
+        placeholder.meta = dict(node.meta)
+        node.replace_all_uses_with(placeholder)
+    graph.eliminate_dead_code()
+    return Folding(tuple(folded), calls, total)
+
+
+def compute(
+    folding: Folding, graph: Graph, constants: Mapping[str, Tensor], mode: FakeTensorMode
+) -> dict[str, Tensor]:
+    """The folded constants of `graph` by name; their placeholders are given the strides they have.
+
+    No value is held longer than it is read.
+    """
+    values: dict[Node, Any] = {}
     with torch.no_grad():
-        for node in _ancestors(graph, wanted):
-            if node not in values:
+        for node in folding.calls.nodes:
+            if node.op == "placeholder":
+                values[node] = constants[node.name]
+            elif node.op == "call_function":
                 args = torch.fx.map_arg(node.args, values.__getitem__)
                 kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
                 assert isinstance(node.target, OpOverload)
                 values[node] = node.target(*args, **kwargs)
-            if node in wanted:
-                storage = values[node].untyped_storage()
-                if storage._cdata not in storages:
-                    storages.add(storage._cdata)
-                    total += storage.nbytes()
-                if total > budget:
-                    return None
-    tensors: dict[str, Tensor] = {}
-    names = {n.name for n in graph.nodes}
-    first = next(iter(graph.nodes))
-    for node in wanted:
-        name = _fresh(f"folded_{len(tensors)}", names)
-        with graph.inserting_before(first):
-            placeholder = graph.placeholder(name)
-        tensors[placeholder.name] = values[node].detach()
-        placeholder.meta = {k: v for k, v in node.meta.items() if k != "val"}
-        placeholder.meta["val"] = mode.from_tensor(values[node], static_shapes=True)
-        node.replace_all_uses_with(placeholder)
-    graph.eliminate_dead_code()
-    return Folding(tensors, total)
+            for read in node.all_input_nodes:
+                if node.op != "output" and next(reversed(read.users)) is node:
+                    del values[read]
+    returned: Any = folding.calls.output_node().args[0] if folding.names else ()
+    tensors = {
+        name: values[node].detach() for name, node in zip(folding.names, returned, strict=True)
+    }
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in tensors:
+            node.meta["val"] = mode.from_tensor(tensors[node.name], static_shapes=True)
+    return tensors
+
+
+def finish(graph: Graph, constants: Mapping[str, Tensor], budget: int | None) -> Folding | None:
+    """Folds constants, unless `budget` is None, and removes the placeholders not read any more."""
+    folding = Folding() if budget is None else fold(graph, constants, budget)
+    if folding is not None:
+        drop_unread(graph, constants)
+    return folding
 
 
 def drop_unread(graph: Graph, constants: Mapping[str, Tensor]) -> None:

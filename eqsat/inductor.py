@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch._inductor import config
@@ -17,15 +13,13 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._logging._internal import register_log
 from torch.fx import Graph, GraphModule
 
-import eqsat
-import extract
-import rewrites
 from eqsat.cost.device import Device, Mode
+from eqsat.fingerprint import fingerprint
 from eqsat.optimize import LIMITS, MARGIN
 from eqsat.region import Region, improve
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits
-from eqsat.settings import Settings
+from eqsat.settings import SATURATION, Settings
 from extract import Extract
 
 log = logging.getLogger(__name__)
@@ -34,6 +28,8 @@ HOOK = "joint_custom_pre_pass"
 """Where the backend optimizes: forward and backward in one graph, before Inductor's own rules."""
 FROZEN_HOOK = "post_grad_custom_pre_pass"
 """Where it does so again if Inductor freezes weights: there they are constants."""
+TIME_LIMIT = 2.0
+"""Seconds of extraction: less than offline, for a person waits for the first call."""
 INDUCTOR = "inductor"
 """The option of the backend that holds Inductor's own options."""
 
@@ -43,11 +39,12 @@ class Pass(CustomGraphPass):
 
     Any of Inductor's hooks that take ATen graphs will do: `joint_custom_pre_pass` (with gradients:
     forward and backward in one graph), `joint_custom_post_pass`, `post_grad_custom_pre_pass`,
-    `post_grad_custom_post_pass`. The options are those of `eqsat.optimize`. No tensor is constant
-    here, so rules that compute weights ahead do not fire; only the hooks after Inductor's freezing
-    (`freezing=True`, post-grad) know the weights, and compute at most `fold_budget` bytes ahead.
-    The result is not run beside the given graph: what is promised is what the rules promise. Where
-    anything goes wrong the graph stays as it was, and the log says why (`TORCH_LOGS="+eqsat"`).
+    `post_grad_custom_post_pass`. The options are those of `eqsat.optimize`, with less time for
+    extraction. No tensor is constant here, so rules that compute weights ahead do not fire; only
+    the hooks after Inductor's freezing (`freezing=True`, post-grad) know the weights, and compute
+    at most `fold_budget` bytes ahead. The result is not run beside the given graph: what is
+    promised is what the rules promise. Where anything goes wrong the graph stays as it was, and the
+    log says why (`TORCH_LOGS="+eqsat"`).
 
     Raises ValueError and TypeError for settings that do not exist.
     """
@@ -61,19 +58,37 @@ class Pass(CustomGraphPass):
         numerics: str = "default",
         extractor: str | Extract = "auto",
         limits: Limits = LIMITS,
-        time_limit: float = 5.0,
+        time_limit: float = TIME_LIMIT,
         fold_budget: int | None = None,
         margin: float = MARGIN,
+        search: str = SATURATION,
+        cache: bool = True,
     ) -> None:
         self.settings = Settings.of(
-            rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin
+            rules,
+            device,
+            mode,
+            numerics,
+            extractor,
+            limits,
+            time_limit,
+            fold_budget,
+            margin,
+            search,
         )
+        self.cache = cache
         self.regions: list[Region] = []
-        self._uuid = _fingerprint(self.settings)
+        self._uuid = fingerprint(self.settings)
 
     def __call__(self, graph: Graph) -> None:
         """Optimize a graph in place."""
-        region = improve(graph, self.settings, select_decomp_table(), frozen=config.freezing)
+        region = improve(
+            graph,
+            self.settings,
+            select_decomp_table(),
+            frozen=config.freezing,
+            cached=self.cache,
+        )
         self.regions.append(region)
         log.info("%s", region)
 
@@ -121,54 +136,3 @@ def backend(
             raise ValueError(f"{hook} is where the backend works: use a Pass beside yours instead")
     optimizer = Pass(**options)
     return compile_fx(module, inputs, config_patches={**patches, **dict.fromkeys(hooks, optimizer)})
-
-
-def _fingerprint(settings: Settings) -> str | None:
-    """A hash of all that decides what a pass does; None where some of it is in no file."""
-    files: set[Path] = set()
-    for rule in settings.rules:
-        for function in (rule.rule, rule.when, rule.exact):
-            if function is not None and not _note(function, files):
-                return None
-    if not _note(settings.extract, files):
-        return None
-    digest = hashlib.sha256(_sources())
-    for path in sorted(files):
-        digest.update(path.read_bytes())
-    versions = [version(name) for name in ("torch", "egglog")]
-    plain = (
-        settings.cost.device,
-        settings.cost.mode,
-        settings.numerics,
-        settings.extractor,
-        settings.limits,
-        settings.time_limit,
-        settings.fold_budget,
-        settings.margin,
-    )
-    digest.update(repr((versions, plain, [str(rule) for rule in settings.rules])).encode())
-    return digest.hexdigest()
-
-
-def _note(function: Callable[..., Any], files: set[Path]) -> bool:
-    """Adds the file of a function, unless it is one of ours; whether there is one."""
-    try:
-        source = inspect.getsourcefile(inspect.unwrap(function))
-    except TypeError:
-        source = inspect.getsourcefile(type(function))
-    if source is None or not Path(source).is_file():
-        return False
-    files.add(Path(source))
-    return True
-
-
-@cache
-def _sources() -> bytes:
-    """A hash of the code of these packages."""
-    digest = hashlib.sha256()
-    for package in (eqsat, extract, rewrites):
-        folder = Path(package.__path__[0])
-        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".toml")):
-            digest.update(str(path.relative_to(folder)).encode())
-            digest.update(path.read_bytes())
-    return digest.digest()

@@ -59,6 +59,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         Example({"arg_0": tensor(1, 3, 4), "arg_1": tensor(1, 4, 5)}, options=_DECOMPOSE),
     ),
     "decompose_addmm": (Example(_ADDMM, options=_DECOMPOSE),),
+    "reciprocal_sqrt_to_rsqrt": (Example({"x": tensor(4, 5)}),),
 }
 _LINEAR = {"enable_linear_binary_folding": True}  # says what pays, not what is right
 _CONVOLUTION = {
@@ -106,5 +107,6 @@ INPUTS: Mapping[str, tuple[Meta, ...]] = {
     ),
     "prepare_softmax_pattern": (tensor(4, 8),),
     "randperm_index_pattern": (tensor(4, 8),),
+    "randperm_index_full_pattern": (tensor(4, 8),),
     "randperm_index_add_pattern": (tensor(4, 8), tensor(2, 8)),
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FX_PASSES = "torch._inductor.fx_passes"
+from eqsat.features import passes_module, pattern_name
+
 INITIALISED = ("joint_graph", "post_grad", "freezing_patterns")  # they register when asked to
 MODULES = (
     *INITIALISED,
@@ -60,15 +60,11 @@ def _passes() -> Iterator[tuple[str, Any]]:
     from torch._inductor.pattern_matcher import PatternMatcherPass
 
     seen: set[int] = set()
-    for name in MODULES:
-        try:
-            module = importlib.import_module(f"{FX_PASSES}.{name}")
-        except ImportError:  # another version of torch
-            continue
+    modules = [(name, module) for name in MODULES if (module := passes_module(name))]
+    for name, module in modules:
         if name in INITIALISED:
             module.lazy_init()
-    for name in MODULES:
-        module = importlib.import_module(f"{FX_PASSES}.{name}")
+    for name, module in modules:
         for value in list(vars(module).values()):
             for part in _parts(value):
                 if isinstance(part, PatternMatcherPass) and id(part) not in seen:
@@ -98,6 +94,6 @@ def _kind(entry: Any) -> tuple[str, Any]:
 
 
 def _name(entry: Any, kind: str, function: Any) -> str:
-    given = getattr(entry, "pattern_name", None) if kind == "replacement" else None
+    given = pattern_name(entry, function) if kind == "replacement" else None
     given = given or getattr(function, "__name__", None) or type(function).__name__
     return "inductor-" + str(given).strip("_").replace("_", "-").replace("<", "").replace(">", "")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from eqsat.features import stored_inputs
 from eqsat.inductor_examples import EXAMPLES, FOLDED, INPUTS, Example
 from eqsat.inductor_handlers import Handler, operands
 from eqsat.inductor_registry import Entry, closure, entries
@@ -38,6 +39,8 @@ HANDLERS = {
     "unnecessary_dtype_convert": "it holds by itself: a cast to the same dtype is no e-node",
     "fix_iota_device": "it moves a tensor to another device, for what its users are",
     "unfuse_bias_add_to_pointwise": "it asks what uses the result (affine-split says the same)",
+    "unfuse_bias_baddbmm_to_pointwise": "it asks what uses the result (affine-split says the same)",
+    "_fuse_addcdiv_to_fma": "it is for what Inductor makes of addcdiv, which is a leaf here",
 }
 _HIDDEN = "unsound: a row that its mask hides whole becomes 0, where it was the mean of the values"
 _MARKED = "unsound: it hides where a mask is not 1, where only what is 0 was hidden"
@@ -84,7 +87,7 @@ def imported() -> Imported:
     same: dict[str, str] = {}
     left_out: list[LeftOut] = []
     registered = entries()
-    inputs = _stored_inputs()
+    inputs = stored_inputs()
     for entry in registered:
         try:
             found = _rules(entry, inputs)
@@ -188,14 +191,6 @@ def _computes(call: Row, terms: Terms, names: Sequence[str], values: Sequence[An
     if mask:  # one of bool is added on the left, and hides on the right
         return all(isinstance(m, Meta) and m.dtype == key.dtype for m in mask)
     return key.device != "cpu" or key.shape[-2] >= VECTOR
-
-
-def _stored_inputs() -> dict[int, Sequence[Any]]:
-    """The example inputs that torch keeps of its serialised patterns, by the pattern's id."""
-    from torch._inductor import pattern_matcher
-
-    known: Sequence[Any] = getattr(pattern_matcher, "_known_precompiled_patterns", ())
-    return {id(pattern): examples for _, examples, _, _, pattern in known}
 
 
 def _handled(entry: Entry) -> list[tuple[Rewrite, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from eqsat.features import no_new_guards
 from eqsat.functions import Function
 from eqsat.kind import Kind
 from eqsat.meta import EFFECT, INVALID, AnyMeta, Meta, Scalar, Texts, meta_of, shape_env
@@ -96,7 +97,7 @@ class Oracle:
             stack.enter_context(torch.no_grad())
             if env is not None:
                 stack.enter_context(quiet("torch.fx.experimental.symbolic_shapes"))
-                stack.enter_context(env.error_on_new_guards())
+                stack.enter_context(no_new_guards(env))
                 fresh = FakeTensorMode(shape_env=env, static_shapes=False)
                 mode = mode or self._modes.setdefault(id(env), fresh)
             if mode is not None:

@@ -46,7 +46,7 @@ class Parts:
         """The graph of a call, its placeholders the nodes that the call reads."""
         operands = list(node.all_input_nodes)
         values = [operand.meta["val"] for operand in operands]
-        places = {operand: _Place(index) for index, operand in enumerate(operands)}
+        places: dict[Node, Any] = {o: _Place(index) for index, o in enumerate(operands)}
         arguments = torch.fx.map_arg((node.args, dict(node.kwargs)), places.__getitem__)
         key = f"{node.target} {arguments} {[_described(value) for value in values]}"
         if key not in self.traced:

@@ -107,16 +107,28 @@ def _state(program: Program) -> dict[str, Tensor]:
 
 
 def _saved(program: Program, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the state a call may write: weights only where a writing operator may reach them.
+    """Returns the state a call may write: what a writing operator may reach.
 
-    Batch norm writes its buffers although its schema does not say so: buffers are always saved.
+    Batch norm writes its buffers although its schema does not say so.
     """
     written = _written_attributes(program)
+    hidden = written is None or any(map(_hides_writes, nodes(program)))
     return {
         name: tensor.detach()
         for name, tensor in state.items()
-        if written is None or name in written or not isinstance(tensor, torch.nn.Parameter)
+        if written is None
+        or name in written
+        or (hidden and not isinstance(tensor, torch.nn.Parameter))
     }
+
+
+def _hides_writes(node: Node) -> bool:
+    """Returns whether a call may write buffers that its schema says it only reads."""
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return False
+    named = any(norm in target._schema.name for norm in ("batch_norm", "instance_norm"))
+    return named or torch.Tag.maybe_aliasing_or_mutating in target.tags
 
 
 def _written_attributes(program: Program) -> set[str] | None:

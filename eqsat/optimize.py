@@ -21,7 +21,7 @@ from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
-from eqsat.report import Extraction, Report
+from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Limits
 from eqsat.search import Search
@@ -77,6 +77,7 @@ def optimize(
     search: str = SATURATION,
     hints: Mapping[str, int] | None = None,
     check: bool = True,
+    cache: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
     observe: Callable[[Found], None] | None = None,
 ) -> Result:
@@ -100,7 +101,9 @@ def optimize(
     `margin`: that share of the time or, at equal time, fewer kernels. With a margin of minus
     infinity the result of the search always comes back.
 
-    `observe` is shown the e-graph and what was read from it, before anything is rebuilt.
+    With `cache`, what was found before for the same graph with the same settings is taken from
+    Inductor's cache folder: weights are folded anew, and the check runs as ever. `observe` is shown
+    the e-graph and what was read from it, before anything is rebuilt; such a search is made anew.
 
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
@@ -118,14 +121,20 @@ def optimize(
     verdict, found = None, None
     try:
         functional = captured.program
+        constants = constants_of(functional)
         with hinted(functional.graph, hints):
-            constants = constants_of(functional)
             found = searched(
-                functional.graph, constants, settings, clock, progress, observe
+                functional.graph,
+                constants,
+                settings,
+                clock,
+                progress,
+                cached=cache,
+                observe=observe,
             )
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
-        result = rebuild(captured.program, found.winner.graph, dict(found.winner.folding.tensors))
+        result = rebuild(captured.program, found.winner.graph, found.winner.folded)
         if check:
             with clock("check"):
                 verdict = _verify(captured, result, numerics)
@@ -172,31 +181,15 @@ def _report(
         saturation=None if found is None else found.saturation,
         before=None if found is None else found.given,
         after=None if winner is None else winner.prediction,
-        extractions=() if found is None else _extractions(found),
-        folded_bytes=0 if winner is None else winner.folding.bytes,
+        extractions=() if found is None else found.candidates,
+        folded_bytes=0 if winner is None else winner.bytes,
         fold_budget=settings.fold_budget,
         check=verdict,
         operators_before=_operators(before.graph),
         operators_after=_operators((result or captured.original).graph),
-        coverage={} if found is None else dict(found.encoding.opaque),
+        coverage={} if found is None else dict(found.coverage),
+        cached=found is not None and found.cached,
         seconds=clock.seconds,
-    )
-
-
-def _extractions(found: Search) -> tuple[Extraction, ...]:
-    return tuple(
-        Extraction(
-            name=c.name,
-            method=c.selection.method,
-            status=str(c.selection.status),
-            cost=c.selection.cost,
-            lower_bound=c.selection.lower_bound,
-            seconds=c.selection.seconds,
-            predicted=c.prediction.seconds,
-            kernels=len(c.prediction.kernels),
-            chosen=c is found.winner,
-        )
-        for c in found.candidates
     )
 
 

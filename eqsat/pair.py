@@ -204,8 +204,8 @@ class Pair:
     left: Terms
     right: Terms
     check: Check | None
-    texts: Texts = field(default_factory=Texts)
-    known: dict[Any, Any] = field(default_factory=dict)
+    texts: Texts = field(default_factory=Texts, compare=False)
+    known: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class Region:
     """What was done to a graph: `kept` says why it stayed as it was.
 
     `before` and `after` are the predicted seconds and number of kernels, `rules` those that united
-    something.
+    something. `cached` results are those of an earlier search of the same graph.
     """
 
     kept: str | None
@@ -43,11 +43,13 @@ class Region:
     enodes: int
     stop: str
     seconds: float
+    cached: bool = False
 
     def __str__(self) -> str:
         if self.before is None:
             return f"kept: {self.kept}"
         size = f"{self.enodes} e-nodes, {self.stop}, {self.seconds:.2f} s"
+        size += ", from the cache" if self.cached else ""
         if self.kept is not None or self.after is None:
             return f"kept ({size}): {self.kept}"
         (old, many), (new, few) = self.before, self.after
@@ -71,17 +73,21 @@ def _record(kept: str | None, found: Search | None, clock: Clock) -> Region:
         found.saturation.enodes,
         str(found.saturation.stop),
         seconds,
+        found.cached,
     )
 
 
-def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = False) -> Region:
+def improve(
+    graph: Graph, settings: Settings, table: Table, *, frozen: bool = False, cached: bool = False
+) -> Region:
     """Replace the calls of an AOTAutograd graph by those of a better equal graph, if there is one.
 
     Inputs, outputs with their strides and aliasing, and writes to inputs stay, in their order; the
     new calls are such as `table` does not decompose. Calls of higher-order operators stay, too:
     each of their bodies is a graph of its own. If `frozen`, tensors that are attributes never
     change; what is computed ahead of them becomes attributes, of at most `fold_budget` bytes.
-    Whatever goes wrong, the graph is as it was.
+    Whatever goes wrong, the graph is as it was. With `cached`, what was found for an equal graph
+    before is taken.
     """
     clock, found = Clock(), None
     try:
@@ -96,7 +102,7 @@ def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = Fa
         if not constants:
             settings = replace(settings, fold_budget=0)
         with _apart(mode, real=bool(constants)):
-            found = search(pure, constants, settings, clock)
+            found = search(pure, constants, settings, clock, cached=cached)
             if found.winner is None:
                 return _record(found.no_better(settings), found, clock)
             new = found.winner.graph
@@ -112,7 +118,7 @@ def improve(graph: Graph, settings: Settings, table: Table, *, frozen: bool = Fa
         why = f"the optimizer failed: {type(error).__name__}: {error}"
         return _record(why, found, clock)
     targets = {node.name: str(node.target) for node in held}
-    _replace(graph, new, targets | _hold(graph.owning_module, found.winner.folding.tensors))
+    _replace(graph, new, targets | _hold(graph.owning_module, found.winner.folded))
     return _record(None, found, clock)
 
 

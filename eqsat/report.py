@@ -48,8 +48,8 @@ class Report:
     `kept` says why the given program came back as it was (None when it did not). `before` and
     `after` are predictions for `device`, `extractions` what was considered. `folded_bytes`
     is the memory of constants computed ahead. Operators are counted by their ATen name; `coverage`
-    says of each operator that no rule can see why that is so; `seconds` are those of each step, in
-    order.
+    says of each operator that no rule can see why that is so. Where it was `cached`, search and
+    candidates are those of an earlier run. `seconds` are those of each step, in order.
     """
 
     kept: str | None
@@ -66,6 +66,7 @@ class Report:
     operators_before: dict[str, int]
     operators_after: dict[str, int]
     coverage: dict[str, str]
+    cached: bool
     seconds: dict[str, float]
 
     def __str__(self) -> str:
@@ -124,6 +125,8 @@ def _verdict(check: Check | None) -> str:
 def _facts(report: Report) -> list[RenderableType]:
     """One line each: the settings, what the time waits for, memory."""
     lines = [f"numerics {report.numerics}, extractor {report.extractor}"]
+    if report.cached:
+        lines.append("from the cache: the search below is that of an earlier run")
     if (time := report.after or report.before) is not None:
         waits = "launches" if time.times.host > time.times.device else "the device"
         lines.append(

@@ -1,47 +1,113 @@
-"""What the optimizer finds for one graph: encode, saturate, extract, decode."""
+"""What the optimizer finds for one graph: encode, saturate, extract, decode; or what it found."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph
 
-from eqsat.backtrack import Backtracking
-from eqsat.choose import Candidate, Found, Ground, best, candidates
+from eqsat import cache
+from eqsat.canonical import Canonical, UnsayableError
+from eqsat.choose import Candidate, Found, Ground, best, budget, candidates
 from eqsat.clock import Clock
 from eqsat.cost.additive import FUSED_SHARE
 from eqsat.cost.model import Prediction
 from eqsat.encode import Encoding, encode
-from eqsat.greedy import Greedy
+from eqsat.fingerprint import fingerprint
+from eqsat.fold import Folding, compute, finish
+from eqsat.known import Known, known
 from eqsat.problem import Pricer
-from eqsat.saturate import IterationSize, Saturation, saturate
+from eqsat.recipe import build, write
+from eqsat.record import plain, read
+from eqsat.report import Extraction
+from eqsat.saturate import IterationSize, Saturation, StopReason, saturate
 from eqsat.settings import BACKTRACKING, FIXPOINT, SATURATION, Settings
 from eqsat.snapshot import Snapshot
-from eqsat.terms import Terms
 from extract import Choice
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Better:
+    """An equal graph that is worth a change, and what it is predicted to cost.
+
+    `folded` are the constants computed ahead, by the names of their placeholders, in `bytes`.
+    """
+
+    graph: Graph
+    folded: Mapping[str, Tensor]
+    bytes: int
+    prediction: Prediction
+
+    @staticmethod
+    def of(
+        graph: Graph,
+        folding: Folding,
+        prediction: Prediction,
+        constants: Mapping[str, Tensor],
+        mode: FakeTensorMode,
+    ) -> Better:
+        """The graph with its constants computed."""
+        folded = compute(folding, graph, constants, mode)
+        return Better(graph, folded, folding.bytes, prediction)
 
 
 @dataclass(frozen=True)
 class Search:
-    """What was found for a graph: `winner` is None where no candidate is worth a change."""
+    """What was found for a graph: `winner` is None where no candidate is worth a change.
 
-    encoding: Encoding
+    `coverage` says why an operator is not in the language. `cached` results are those of an earlier
+    search, whose record this is.
+    """
+
+    coverage: Mapping[str, str]
     saturation: Saturation
     given: Prediction
-    candidates: Sequence[Candidate]
-    winner: Candidate | None
+    candidates: tuple[Extraction, ...]
+    winner: Better | None
+    cached: bool = False
 
     def no_better(self, settings: Settings) -> str:
         """Why no candidate is worth a change."""
-        saving = max(1 - c.prediction.seconds / self.given.seconds for c in self.candidates)
+        saving = max(1 - c.predicted / self.given.seconds for c in self.candidates)
         return (
             f"nothing faster by the margin of {settings.margin:.3g} of the time was found (the "
             f"best candidate saves {max(saving, 0):.1%})"
         )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the cache keeps of a search; `steps` make the winner before constants are folded."""
+
+    coverage: dict[str, str]
+    saturation: Saturation
+    given: Prediction
+    candidates: tuple[Extraction, ...]
+    after: Prediction | None
+    steps: Any
+    ahead: bool
+    lines: str
+    """The hash of the text of the graph that `steps` make."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where the cache keeps what a search of one graph finds."""
+
+    place: Path
+    key: str
+    names: Canonical
 
 
 def search(
@@ -50,35 +116,59 @@ def search(
     settings: Settings,
     clock: Clock,
     progress: Callable[[IterationSize], None] | None = None,
+    *,
+    cached: bool = False,
     observe: Callable[[Found], None] | None = None,
 ) -> Search:
     """The best equal graph for a functional ATen graph whose nodes carry `meta["val"]`.
 
-    `constants` are the placeholders (by name) that never change. `observe` is shown the e-graph
-    and what was read from it.
+    `constants` are the placeholders (by name) that never change. With `cached`, what an earlier
+    search of the same graph with the same settings found comes back, and what this one finds is
+    kept: also where a time limit ended it, though another machine would have come further, but not
+    where a person did. `observe` is shown the e-graph and what was read from it: such a search is
+    made anew.
     """
+    with clock("encode"):
+        facts = known(graph, constants)
+    with clock("cache"):
+        slot = _slot(graph, constants, facts, settings) if cached and observe is None else None
+        earlier = None if slot is None else _recall(slot, constants, settings)
+    if earlier is not None:
+        return earlier
     with clock("price"):
         given = settings.cost.estimate(graph)
     with clock("encode"):
-        encoding = encode(graph, constants)
-    fixed = None
+        encoding = encode(graph, constants, facts)
+    fixed, mode = None, fake_mode(graph)
     with clock("saturate"):
         if settings.search == SATURATION:
             snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
         else:
             snapshot, fixed, saturation = rewritten(encoding, settings, progress)
-    ground = Ground(snapshot, encoding, settings, fake_mode(graph), constants, fixed)
+    ground = Ground(snapshot, encoding, settings, mode, constants, fixed)
     found = candidates(ground, clock)
-    winner = best(found, given, settings.margin)
+    winner, better = best(found, given, settings.margin), None
     if observe is not None:
         observe(Found(ground, tuple(found), winner))
-    return Search(encoding, saturation, given, found, winner)
+    if winner is not None:
+        with clock("fold"):
+            better = Better.of(winner.graph, winner.folding, winner.prediction, constants, mode)
+    coverage, tried = dict(encoding.opaque), _extractions(found, winner)
+    result = Search(coverage, saturation, given, tried, better)
+    if slot is not None and saturation.stop is not StopReason.INTERRUPTED:
+        with clock("cache"):
+            _remember(slot, result, winner)
+    return result
 
 
 def rewritten(
     encoding: Encoding, settings: Settings, progress: Callable[[IterationSize], None] | None
 ) -> tuple[Snapshot, Choice, Saturation]:
     """The program as one search after another rewrite finds it: an e-graph, and what to choose."""
+    from eqsat.backtrack import Backtracking  # these need Inductor, which is slow to import
+    from eqsat.greedy import Greedy
+    from eqsat.terms import Terms
+
     pricer = Pricer(encoding.texts, settings.cost, settings.fold_budget != 0, FUSED_SHARE)
     terms, rules, limits = Terms(encoding, pricer), settings.rules, settings.limits
     if settings.search == BACKTRACKING:
@@ -100,3 +190,95 @@ def fake_mode(graph: Graph) -> FakeTensorMode:
     values = [n.meta.get("val") for n in graph.nodes]
     mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)])
     return mode if mode is not None else FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _extractions(found: Sequence[Candidate], winner: Candidate | None) -> tuple[Extraction, ...]:
+    return tuple(
+        Extraction(
+            name=c.name,
+            method=c.selection.method,
+            status=str(c.selection.status),
+            cost=float(c.selection.cost),
+            lower_bound=float(c.selection.lower_bound),
+            seconds=c.selection.seconds,
+            predicted=c.prediction.seconds,
+            kernels=len(c.prediction.kernels),
+            chosen=c is winner,
+        )
+        for c in found
+    )
+
+
+def _slot(
+    graph: Graph, constants: Mapping[str, Tensor], facts: Mapping[Any, Known], settings: Settings
+) -> Slot | None:
+    """Where the search of a graph is kept; None where it is not to be, or no key tells it all."""
+    place = cache.folder()
+    decides = None if place is None else fingerprint(settings)
+    if place is None or decides is None:
+        return None
+    names = Canonical(graph)
+    try:
+        text = names.text(facts, constants)
+    except Exception as reason:  # noqa: BLE001 - what cannot be told, for whatever reason, is not kept
+        log.info("not cached: %s: %s", type(reason).__name__, reason)
+        return None
+    return Slot(place, hashlib.sha256(f"{decides}\n{text}".encode()).hexdigest(), names)
+
+
+def _lines(graph: Graph, names: Canonical) -> str:
+    return hashlib.sha256("\n".join(names.lines(graph)).encode()).hexdigest()
+
+
+def _recall(slot: Slot, constants: Mapping[str, Tensor], settings: Settings) -> Search | None:
+    """What the cache holds of a search; None where it holds nothing that can be used."""
+    text = cache.load(slot.place, slot.key)
+    if text is None:
+        return None
+    try:
+        entry: Entry = read(Entry, json.loads(text))
+        winner = None if entry.after is None else _better(entry, slot.names, constants, settings)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, a search does not need it
+        log.warning("the entry %s cannot be used and is computed anew: %s", slot.key, error)
+        return None
+    return Search(
+        entry.coverage, entry.saturation, entry.given, entry.candidates, winner, cached=True
+    )
+
+
+def _better(
+    entry: Entry, names: Canonical, constants: Mapping[str, Tensor], settings: Settings
+) -> Better:
+    """The winner of an entry, its constants computed."""
+    mode = fake_mode(names.graph)
+    graph = build(entry.steps, names, mode)
+    if _lines(graph, names) != entry.lines:
+        raise ValueError("it makes another graph than the one that was found")
+    folding = finish(graph, constants, budget(settings, constants) if entry.ahead else None)
+    if folding is None or entry.after is None:
+        raise ValueError("its constants take more memory than is allowed")
+    return Better.of(graph, folding, entry.after, constants, mode)
+
+
+def _remember(slot: Slot, found: Search, winner: Candidate | None) -> None:
+    """Keep what a search found, if it can be told and comes back as it was."""
+    names, steps, lines = slot.names, None, ""
+    try:
+        if winner is not None:
+            steps, lines = write(winner.decoded, names), _lines(winner.decoded, names)
+            if _lines(build(steps, names, fake_mode(names.graph)), names) != lines:
+                raise UnsayableError("the graph does not come back as it was")
+    except Exception as reason:  # noqa: BLE001 - what cannot be kept is no reason to lose the result
+        log.info("not cached: %s", reason)
+        return
+    entry = Entry(
+        dict(found.coverage),
+        found.saturation,
+        found.given,
+        found.candidates,
+        None if winner is None else winner.prediction,
+        steps,
+        winner is not None and winner.ahead,
+        lines,
+    )
+    cache.store(slot.place, slot.key, json.dumps(plain(entry)))

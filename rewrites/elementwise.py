@@ -96,6 +96,10 @@ def factors(f: Function, x: Any, y: Any, a: Any) -> bool:
     return of_one and (scale(x, a) or (real(a) and a.dtype == x.dtype))
 
 
+# Functions whose kernels take a number otherwise than a tensor that is full of it.
+SPECIAL = ("pow", "div_floor", "div_trunc", "remainder", "fmod")
+
+
 @attribute
 def uniform(value: Any, dtype: torch.dtype) -> Any:
     """A number that a tensor holds, as its dtype rounds it."""
@@ -104,7 +108,7 @@ def uniform(value: Any, dtype: torch.dtype) -> Any:
 
 ELEMENTWISE = (
     Rewrite("binary-commute",      lambda f, x, y:          (f(x, y), f(y, x)),                                        when=commutes, numerics=ROUNDING, exact=orderless),
-    Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda f, x, z, t: f.name != "pow" and isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),  # powers of numbers are special-cased
+    Rewrite("binary-full",         lambda f, x, z, v, t, c: (f(x, full(z, v, t, c)), f(x, uniform(v, t))),             when=lambda f, x, z, t: f.name not in SPECIAL and isinstance(x, Meta) and x.dtype == t and (x.shape == z or len(z) == 0 < x.ndim)),
     # Identities. x + 0.0 is not x where x is -0.0.
     Rewrite("add-zero",            lambda x, a:             (x + a, x),                                                when=lambda x, a: isinstance(x, Meta) and not is_complex(x) and ((is_value(a, 0) and not x.dtype.is_floating_point) or is_value(a, -0.0))),
     Rewrite("sub-zero",            lambda x, a:             (x - a, x),                                                when=lambda x, a: is_value(a, 0) and not is_complex(x)),

@@ -15,3 +15,9 @@ collect_ignore = ["adversarial", "programs", "oracle.py", "wrong_rules.py"]
 def seeded() -> None:
     """Random numbers that do not depend on the tests before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def searching_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No result of a test before, or of another run: `test_cache.py` asks for the cache itself."""
+    monkeypatch.setattr("eqsat.cache.folder", lambda: None)

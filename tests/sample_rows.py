@@ -52,16 +52,18 @@ def of(
             )
             graph, more = result.program.graph, searched(result)
         prediction = CostModel.of("h200").estimate(graph)
-        yield row(name, which, arm, about, prediction) | more | {
-            "graph_before": described(given, CostModel.of("h200").estimate(given)),
-            "graph_after": described(graph, prediction),
-            "egraph": egraph(seen[0]) if arm == "saturation" else None,
-        }
+        yield (
+            row(name, which, arm, about, prediction)
+            | more
+            | {
+                "graph_before": described(given, CostModel.of("h200").estimate(given)),
+                "graph_after": described(graph, prediction),
+                "egraph": egraph(seen[0]) if arm == "saturation" else None,
+            }
+        )
 
 
-def row(
-    name: str, which: str, arm: str, about: str, prediction: Prediction
-) -> dict[str, Any]:
+def row(name: str, which: str, arm: str, about: str, prediction: Prediction) -> dict[str, Any]:
     """What every arm has."""
     seconds = prediction.seconds
     times = {"median": seconds * 40, "low": seconds * 38, "high": seconds * 43, "times": []}

@@ -136,4 +136,4 @@ def test_the_best_that_improves_is_chosen_though_a_faster_one_does_not() -> None
 def candidate(found: Prediction) -> Candidate:
     """A candidate of which only the prediction matters."""
     selection = Selection(np.zeros(0, np.int32), 0.0, 0.0, Status.OPTIMAL, "none", 0.0)
-    return Candidate("one", selection, Graph(), Folding({}, 0), found)
+    return Candidate("one", selection, Graph(), False, Graph(), Folding(), found)

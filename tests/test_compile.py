@@ -27,7 +27,11 @@ from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits
 from eqsat.settings import ALWAYS
 
-FAST: dict[str, Any] = {"limits": Limits(iterations=8, enodes=8_000), "extractor": "greedy-dag"}
+FAST: dict[str, Any] = {
+    "limits": Limits(iterations=8, enodes=8_000),
+    "extractor": "greedy-dag",
+    "time_limit": 120.0,  # on a busy machine, too, the limits above end a search
+}
 HOOKS = (
     "joint_custom_pre_pass",
     "joint_custom_post_pass",
@@ -51,11 +55,11 @@ def uncompiled(module: GraphModule, inputs: list[Any], **options: Any) -> Any:
     return call
 
 
-def through(hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def through(hook: str, function: Callable[..., Any], *, caches: bool = False) -> Callable[..., Any]:
     """A backend with `function` at one of Inductor's hooks, and no kernels at the end."""
 
     def backend(module: GraphModule, inputs: list[Any], **options: Any) -> Any:
-        patches = {hook: function, "force_disable_caches": True}
+        patches = {hook: function, "force_disable_caches": not caches}
         return compile_fx(module, inputs, inner_compile=uncompiled, config_patches=patches)
 
     return backend

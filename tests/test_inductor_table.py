@@ -165,6 +165,16 @@ CASES: dict[str, tuple[Case, ...]] = {
     "`post_grad:unfuse_bias_add_to_pointwise`": (
         Case(torch.addmm, lambda c, a, b: torch.mm(a, b) + c, [BIAS, X, W]),
     ),
+    "`post_grad:unfuse_bias_baddbmm_to_pointwise`": (
+        Case(
+            torch.baddbmm,
+            lambda c, a, b: c + torch.bmm(a, b),
+            [BIAS, noise(2, 4, 6), noise(2, 6, 5)],
+        ),
+    ),
+    "`post_grad:reciprocal_sqrt_to_rsqrt`": (
+        Case(lambda x: torch.reciprocal(torch.sqrt(x)), torch.rsqrt, [X.square() + 1]),
+    ),
     "`post_grad:pointless_cumsum_replacement`": (
         Case(
             lambda x: x + torch.full((4, 6), 3).cumsum(1),

@@ -291,3 +291,81 @@ def test_result_does_not_depend_on_hash_order() -> None:
     assert [process.returncode for process in processes] == [0, 0, 0], outputs[0][1]
     assert len({text for text, _ in outputs}) == 1
     assert "matmul" in outputs[0][0]
+
+
+class Tied(nn.Module):
+    """An embedding whose weight is that of the head, and also in a part of it; one never read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(512, 64), nn.Linear(64, 512, bias=False)
+        self.part, self.product = nn.Linear(64, 256, bias=False), nn.Linear(64, 64, bias=False)
+        self.unread = nn.Linear(64, 2048)
+        self.head.weight = self.table.weight
+        self.part.weight = nn.Parameter(self.table.weight.data[:256])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = torch.relu(torch.relu(self.table(x)))
+        return self.head(x), self.part(x), self.product(self.table.weight[:4])
+
+
+@pytest.mark.parametrize("budget", [0, None])
+def test_the_saved_file_holds_what_is_read_and_each_storage_once(
+    budget: int | None, tmp_path: Path
+) -> None:
+    module, x = Tied().eval().requires_grad_(False), torch.arange(8).reshape(2, 4)
+    result = check(module, (x,), fold_budget=budget)
+    path = tmp_path / "model.pt2"
+    result.save(path)
+    program = torch.export.load(path)
+    same(module, program.module(), (x,), {})
+    saved = [storages(held) for held in (result.program.state_dict, program.state_dict)]
+    table, product = module.table.weight.nbytes, module.product.weight.nbytes
+    for sizes in saved:
+        assert sum(sizes) == table + product + result.report.folded_bytes
+    assert path.stat().st_size < sum(saved[0]) + 32_000
+    names = [*program.state_dict]
+    assert not any("unread" in name for name in names)
+    assert ("part.weight" in names) == (budget == 0)  # else it is in a folded constant
+
+
+def storages(held: Mapping[str, Tensor]) -> list[int]:
+    """The bytes of each memory that tensors lie in."""
+    return [
+        *{t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in held.values()}.values()
+    ]
+
+
+BIG = """
+import resource, sys, torch, eqsat
+from torch import nn
+
+class Big(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(10_000, 1024), nn.Linear(1024, 10_000, bias=False)
+        self.up, self.down = nn.Linear(1024, 8192, bias=False), nn.Linear(8192, 1024, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        x = self.down(self.up(self.table(x)))
+        return self.head(x) + self.head(x)
+
+with torch.no_grad():
+    program = torch.export.export(Big().eval().requires_grad_(False), (torch.zeros(1, 4).long(),))
+before = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+result = eqsat.optimize(program, time_limit=1.0)
+assert result.report.kept is None, result.report.kept
+result.save(sys.argv[1])
+print(result.report.folded_bytes)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+def test_weights_are_not_copied_in_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BIG, str(tmp_path / "model.pt2")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    folded, grown = map(int, done.stdout.split())
+    assert folded == 0
+    assert grown < 1.7 * (10_000 + 2 * 8192) * 1024 * 4  # the weights; what torch writes, it copies

@@ -20,7 +20,7 @@ from eqsat.capture import capture, constants_of
 from eqsat.cost.model import CostModel
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
-from eqsat.fold import drop_unread, fold
+from eqsat.fold import compute, finish
 from eqsat.problem import problem
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.rewrite import NAMES, Rewrite
@@ -62,6 +62,7 @@ class Way:
             time_limit=1.0,
             margin=ALWAYS,
             check=False,
+            cache=False,
         )
         if "failed" in (result.report.kept or ""):
             raise AssertionError(result.report.kept)
@@ -90,9 +91,8 @@ def _selections(
     mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)]) or FakeTensorMode()
     for offset in range(SELECTIONS):
         new = taken(snapshot, encoding, mode, seed + offset)
-        folding = fold(new, constants, mode, 1 << 26) if offset % 2 else None
-        drop_unread(new, constants)
-        tensors = {} if folding is None else dict(folding.tensors)
+        folding = finish(new, constants, 1 << 26 if offset % 2 else None)
+        tensors = {} if folding is None else compute(folding, new, constants, mode)
         yield drop_in(rebuild(captured.program, new, tensors))
 
 
