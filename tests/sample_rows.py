@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import programs
@@ -16,7 +14,7 @@ import eqsat
 from eqsat.choose import Found
 from eqsat.cost.kernel import Kernel
 from eqsat.cost.model import CostModel, Prediction
-from eqsat.page import egraph, write
+from eqsat.page import egraph
 
 ARMS = {
     "inductor": None,
@@ -130,17 +128,3 @@ def described(graph: Graph, prediction: Prediction) -> dict[str, Any]:
             for node in graph.nodes
         ]
     }
-
-
-if __name__ == "__main__":
-    import json
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    import models
-
-    found = rows()
-    bert = models.bert_classifier(layers=1)
-    found += of("bert", bert.module, bert.args, "A BERT classifier of one layer", "A")
-    folder = Path(sys.argv[1])
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
-    write(found, folder / "page.html")

@@ -132,4 +132,5 @@ class _Viewed:
         if symbol == NUMBER:
             return attributes[0]
         shown = [a if len(a) <= LONGEST else f"{a[: LONGEST - 1]}…" for a in attributes]
-        return f"{symbol.operator} {' '.join(shown)}".strip()
+        operator = () if symbol.operator in ("unary", "binary") else (symbol.operator,)
+        return " ".join([*operator, *shown])

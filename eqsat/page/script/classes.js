@@ -2,6 +2,8 @@
 
 const NEAR = 20; // classes that are laid out at first
 
+const MOST_CLASSES = 160;
+
 function cheapest(nodes) {
   return nodes.reduce((a, b) => (b.chosen || (!a.chosen && b.cost < a.cost) ? b : a), nodes[0]);
 }
@@ -35,15 +37,18 @@ function explorer(egraph) {
   const pane = h("div", { class: "graph", "data-graph": "egraph" });
   const side = h("div", { class: "side" });
   const note = h("div", { class: "under" });
-  let [bound, centre] = [NEAR, (egraph.classes.find((c) => c.root) || egraph.classes[0]).id];
+  const needed = new Set(egraph.classes.flatMap(chosenKids));
+  const isUsed = (cls) => cls.nodes.some((n) => n.chosen);
+  const outputs = egraph.classes.filter((c) => c.root || (c.root === undefined && isUsed(c) && !needed.has(c.id)));
+  let [bound, centre] = [NEAR, (outputs[0] || egraph.classes[0]).id];
 
   const elements = (shown) => {
     const nodes = [...shown].map((id) => {
       const cls = byNumber.get(id);
-      const used = cls.nodes.some((n) => n.chosen);
+      const used = isUsed(cls);
       const text = cheapest(cls.nodes).op;
       return { data: { id: String(id), ...measuredLabel([text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text,
-        `${tidy(cls.meta)} · ${cls.nodes.length + cls.left_out || cls.nodes.length}`].join("\n")) }, classes: used ? "chosen" : "" };
+        `${tidy(cls.meta)} · ${cls.nodes.length + (cls.left_out || 0)}`].join("\n")) }, classes: used ? "chosen" : "" };
     });
     const edges = [...shown].flatMap((id) => {
       const cls = byNumber.get(id);
@@ -70,13 +75,13 @@ function explorer(egraph) {
     drawn(pane, elements(shown), (key) => show(Number(key)), String(centre));
     mark(centre);
     note.replaceChildren(shown.size < byNumber.size ? `${whole(shown.size)} of ${plural(byNumber.size, "e-class")} around one `.replace("classs", "classes") : `${whole(byNumber.size)} e-classes `,
-      ...(shown.size < byNumber.size ? [more("More", () => { bound = Math.min(2 * bound, 450); start(); })] : []));
+      ...(shown.size < byNumber.size && bound < MOST_CLASSES ? [more("More", () => { bound *= 2; start(); })] : []));
   };
   const link = (id) => byNumber.has(id)
     ? h("button", { type: "button", class: "link", tip: () => `${cheapest(byNumber.get(id).nodes).op}\n${byNumber.get(id).meta}`, onclick: () => show(id) }, `#${id}`)
     : h("span", { class: "quiet" }, `#${id}`);
   const panelOf = (cls) => {
-    const used = cls.nodes.some((n) => n.chosen);
+    const used = isUsed(cls);
     const least = Math.min(...cls.nodes.map(total));
     const why = (n) => n.chosen ? (total(n) <= least * (1 + 1e-9) ? "chosen: cheapest with all below" : "chosen: cheaper where parts are shared")
       : used && total(n) > least * (1 + 1e-9) ? `${time(total(n) - least)} more` : "";
@@ -103,7 +108,7 @@ function explorer(egraph) {
   const named = (name) => { const hit = egraph.classes.find((c) => (c.names || []).includes(name)); if (hit) { start(hit.id); show(hit.id); } };
   const box = h("div", { class: "panel" }, h("h3", {}, "The e-graph"),
     h("div", { class: "legend" }, h("span", {}, h("i", { class: "swatch chosen" }), "needed for what was chosen"),
-      h("span", {}, h("i", { class: "swatch box" }), "other e-classes"), h("span", {}, "number after the shape: its e-nodes"), find),
+      h("span", {}, h("i", { class: "swatch other" }), "another e-class"), h("span", {}, "number after the shape: its e-nodes"), find),
     h("div", { class: "two uneven" }, h("div", {}, h("div", { class: "graph-frame" }, pane, zoomButtons(pane)), note), side));
   return { box, named, start: () => { start(); show(centre); } };
 }

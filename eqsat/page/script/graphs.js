@@ -1,19 +1,21 @@
 // The graph of a program before and after, side by side, kernels as boxes; large ones in part.
 
 const BOUND = 60; // nodes that are laid out at first
-const LEGIBLE = 0.62; // the zoom below which labels are too small
+const MOST = 240; // nodes that are laid out at most: more take the browser seconds
+const BOXED = 130; // nodes up to which kernels are boxes: they make the layout slow
+const LEGIBLE = 0.75; // the zoom below which labels are too small
 const LONGEST = 24; // letters of a label
 
 const shapeOf = (node) => (node.shape && node.shape.length ? node.shape.join("×") : "");
 const short = (target) => target.replace(/^torch\.ops\./, "").replace(/^aten\./, "").replace(/\.(default|Tensor|Scalar|int|dim)$/, "");
 
 function graphStyle() {
-  const c = Object.fromEntries(["ink", "muted", "surface", "line", "node", "accent", "good", "bad", "goodfill", "badfill", "kernel", "chosen"].map((n) => [n, colour(n)]));
+  const c = Object.fromEntries(["ink", "muted", "surface", "line", "edge", "node", "accent", "good", "bad", "goodfill", "badfill", "kernel", "chosen"].map((n) => [n, colour(n)]));
   return [
     { selector: "node", style: {
       shape: "round-rectangle", label: "data(label)", "text-wrap": "wrap", "text-valign": "center",
       "font-size": 12, "font-family": "ui-sans-serif, system-ui, sans-serif", "line-height": 1.25, color: c.ink,
-      "background-color": c.node, "border-width": 1, "border-color": c.line } },
+      "background-color": c.node, "border-width": 1, "border-color": c.edge } },
     { selector: "node[width]", style: { width: "data(width)", height: "data(height)" } },
     { selector: "node.input", style: { "background-opacity": 0, "border-style": "dashed", color: c.muted } },
     { selector: "node.only-before", style: { "background-color": c.badfill, "border-color": c.bad, "border-width": 2, "border-style": "dashed" } },
@@ -21,10 +23,10 @@ function graphStyle() {
     { selector: "node.chosen", style: { "background-color": c.chosen, "border-color": c.accent, "border-width": 1.5 } },
     { selector: "node.picked", style: { "border-color": c.accent, "border-width": 3.5 } },
     { selector: ":parent", style: {
-      "background-color": c.kernel, "background-opacity": 0.45, "border-color": c.line, "border-width": 1, label: "data(label)", "text-valign": "top",
-      "text-halign": "center", "text-margin-y": -3, "font-size": 11, color: c.muted, padding: 10, "text-wrap": "none" } },
+      "background-color": c.kernel, "background-opacity": 0.7, "border-color": c.line, "border-width": 1, label: "data(label)", "text-valign": "top",
+      "text-halign": "center", "text-margin-y": -3, "font-size": 11.5, color: c.muted, padding: 10, "text-wrap": "none" } },
     { selector: "edge", style: {
-      width: 1.4, "line-color": c.muted, "target-arrow-color": c.muted, "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "bezier", opacity: 0.75 } },
+      width: 1.4, "line-color": c.edge, "target-arrow-color": c.edge, "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "bezier", opacity: 0.9 } },
     { selector: "edge.maybe", style: { "line-style": "dashed", opacity: 0.35 } },
   ];
 }
@@ -38,6 +40,9 @@ function measuredLabel(label) {
 function closer(cy, first) {
   cy.zoom(LEGIBLE);
   cy.center(first === undefined ? cy.nodes(":childless").first() : cy.getElementById(first));
+  const box = cy.elements().renderedBoundingBox();
+  const shift = (low, high, size) => (low > 12 || high - low < size ? 12 - low : high < size - 12 ? size - 12 - high : 0);
+  cy.panBy({ x: shift(box.x1, box.x2, cy.width()), y: shift(box.y1, box.y2, cy.height()) });
 }
 
 // A graph in `pane`. The wheel zooms only once the graph was clicked, so that the page still scrolls.
@@ -45,8 +50,14 @@ function drawn(pane, elements, tap, first) {
   if (pane.graph) pane.graph.destroy();
   const cy = cytoscape({
     container: pane, elements, style: graphStyle(), userZoomingEnabled: false, minZoom: 0.08, maxZoom: 3, boxSelectionEnabled: false, autoungrabify: true,
-    layout: { name: "dagre", rankDir: "TB", nodeSep: 18, rankSep: 38, edgeSep: 8, animate: false, fit: true, padding: 14 },
+    layout: { name: "preset" },
   });
+  const layout = { animate: false, fit: true, padding: 14 };
+  try {
+    cy.layout({ ...layout, name: "dagre", rankDir: "TB", nodeSep: 18, rankSep: 38, edgeSep: 8 }).run();
+  } catch (error) { // dagre gives up on some graphs with boxes
+    cy.layout({ ...layout, name: "breadthfirst", directed: true }).run();
+  }
   if (cy.zoom() > 1.1) { cy.zoom(1.1); cy.center(); }
   if (cy.zoom() < LEGIBLE) closer(cy, first);
   pane.onpointerdown = () => cy.userZoomingEnabled(true);
@@ -90,7 +101,8 @@ function neighbourhood(nodes) {
 function graphElements(nodes, shown, kernels, only, mark) {
   const within = nodes.filter((n) => shown.has(n.name));
   const shared = new Map();
-  for (const n of within) if (n.kernel !== null && n.kernel !== undefined) shared.set(n.kernel, (shared.get(n.kernel) || 0) + 1);
+  const boxed = within.length <= BOXED;
+  for (const n of within) if (boxed && n.kernel !== null && n.kernel !== undefined) shared.set(n.kernel, (shared.get(n.kernel) || 0) + 1);
   const boxes = [...shared.keys()].map((k) => ({ data: {
     id: `kernel ${k}`, label: `${(kernels[k] || {}).kind || "kernel"} · ${time((kernels[k] || {}).seconds)}` } }));
   const parts = within.map((n) => ({
@@ -138,7 +150,7 @@ function graphPane(title, graph, kernels, only, mark, tap) {
     drawn(pane, graphElements(nodes, shown, kernels, only, mark), pick, starts[0]);
     if (centre) pane.graph.getElementById(centre).addClass("picked");
     note.replaceChildren(shown.size < nodes.length ? `${whole(shown.size)} of ${plural(nodes.length, "node")} around ${centre || "what changed"} ` : plural(nodes.length, "node"),
-      ...(shown.size < nodes.length ? [more("More", () => { bound = Math.min(2 * bound, 640); start(); }), more("Move to the node clicked", start)] : []));
+      ...(shown.size < nodes.length ? [bound < MOST ? more("More", () => { bound *= 2; start(); }) : "", more("Move to the node clicked", start)] : []));
   };
   const weights = h("input", { type: "checkbox", onchange: () => {
     nodes = weights.checked ? all : all.filter((n) => !isWeight(n));

@@ -57,7 +57,7 @@ async function program(table, scroll) {
   const row = entry.rows[state.arm] || Object.values(entry.rows)[0];
   const run = of(row);
   const plain = ["inductor-plain", "inductor", "eager"].map((a) => entry.rows[a]).find(Boolean);
-  if (run) run.baseKernels = baseKernels(run, entry, of);
+  if (run) Object.assign(run, withKernels(run, entry, of));
   const eg = ["saturation", "saturation-inductor"].includes(row.arm) && run && run.egraph ? run.egraph : ((of(entry.rows.saturation) || {}).egraph || null);
   const viewer = eg && eg.classes.length ? explorer(eg) : null;
   const graphs = beforeAfter(row, run, (name) => viewer && viewer.named(name));
@@ -76,10 +76,16 @@ async function program(table, scroll) {
   if (scroll) place.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
 }
 
-// The kernels of the graph before: those of an arm that left it as it was, if there is one.
-function baseKernels(run, entry, of) {
-  const same = Object.values(entry.rows).map(of).find((r) => r && r.after && JSON.stringify(r.after) === JSON.stringify(run.before));
-  return same ? same.kernels : [];
+// The graph before with its kernels: those of an arm that ran it as it came, if there is one.
+function withKernels(run, entry, of) {
+  const names = (graph) => (graph ? graph.nodes.map((n) => `${n.name} ${n.target}`).join() : "");
+  const hasKernels = (graph) => graph.nodes.some((n) => n.kernel !== null && n.kernel !== undefined);
+  const same = (graph) => names(graph) === names(run.before) && hasKernels(graph);
+  for (const other of Object.values(entry.rows).map(of).filter((r) => r && r.after && run.before)) {
+    const found = names(other.after) === names(other.before) ? [other.after, other.before].find(same) : [other.after].find(same);
+    if (found) return { before: found, baseKernels: other.kernels };
+  }
+  return { baseKernels: [] };
 }
 
 byId("footer").append(`eqsat ${ROWS[0].eqsat}, torch ${ROWS[0].torch}. `,
