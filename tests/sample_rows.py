@@ -46,7 +46,13 @@ def of(
         graph, more = given, dict[str, Any]()
         if search is not None:
             result = eqsat.optimize(
-                module, args, search=search, observe=seen.append, margin=float("-inf")
+                module,
+                args,
+                search=search,
+                observe=seen.append,
+                margin=float("-inf"),
+                check=False,
+                cache=False,
             )
             graph, more = result.program.graph, searched(result)
         prediction = CostModel.of("h200").estimate(graph)
