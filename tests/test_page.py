@@ -8,6 +8,8 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -278,6 +280,18 @@ def test_an_observed_search_is_not_taken_from_the_cache() -> None:
 def test_a_greedy_search_can_be_observed() -> None:
     shown = egraph(found("greedy"))["classes"]
     assert any(node["chosen"] for cls in shown for node in cls["nodes"])
+
+
+def test_the_figures_are_drawn(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    results, out = tmp_path / "results.jsonl", tmp_path / "figures"
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script = Path(__file__).parents[1] / "benchmarks" / "plots.py"
+    subprocess.run([sys.executable, script, results, "-o", out], check=True)
+    names = ("speedup", "optimizer", "size", "growth", "measured", "extractors")
+    assert {path.name for path in out.iterdir()} == {
+        f"{n}.{e}" for n in names for e in ("pdf", "svg")
+    }
+    assert "vit_attention" in (out / "speedup.svg").read_text()
 
 
 @pytest.fixture(scope="module")
