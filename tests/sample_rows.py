@@ -91,12 +91,11 @@ def searched(result: eqsat.Result) -> dict[str, Any]:
     report, record = result.report, result.report.saturation
     assert record is not None
     gaps = [e.gap for e in report.extractions if e.chosen]
-    settled = record.classes > 0
     return {
         "optimizer": report.seconds,
         "enodes": record.enodes,
         "stop": str(record.stop),
-        "gap": gaps[0] if gaps and settled else None,
+        "gap": gaps[0] if gaps else None,
         "kept": report.kept,
         "rules": [
             {"name": r.name, "matches": r.matches, "admitted": r.admitted}

@@ -1,6 +1,7 @@
 // The table of programs and arms.
 
-function entriesTable(state, table, change) {
+function entriesTable(state, all, change) {
+  const table = { ...all, arms: [state.arm, ...all.arms.filter((a) => a !== state.arm)] };
   const shown = table.entries.filter((e) => visible(state, e));
   const sets = distinct(table.entries.map((e) => e.set)).sort();
   const chip = (set, text) => h("button", {
@@ -11,7 +12,7 @@ function entriesTable(state, table, change) {
     type: "search", placeholder: "Find a program", "aria-label": "Find a program", value: state.query,
     oninput: () => change({ query: query.value }, "entries"),
   });
-  const bases = table.arms.map((a) => [a, `speed-up over ${armName(a)}`]);
+  const bases = all.arms.map((a) => [a, `speed-up over ${armName(a)}`]);
   byId("entries").replaceChildren(
     h("div", { class: "bar" }, h("h2", {}, "Programs"),
       h("div", { class: "chips" }, chip("", `All ${table.entries.length}`), sets.map((x) => chip(x, `Set ${x}`))),
@@ -22,8 +23,8 @@ function entriesTable(state, table, change) {
         table.arms.map((a) => heading(state, a, armName(a), armAbout(a), change)))),
       h("tbody", {}, sorted(state, shown, table.arms).map((e) => line(state, table, e, change))))),
     h("p", { class: "quiet" }, shown.length ? "" : "No program is called so. ",
-      "Large: predicted for the device. Below: its kernels, and what was measured on a CPU through Inductor, " +
-      "where it was. Click a program to see it below."),
+      "Large: predicted for the device, the best in bold. Below it: the kernels, and the time measured on a CPU " +
+      "through Inductor, where it was. Click a program to see it below."),
   );
 }
 
@@ -89,7 +90,7 @@ function cell(state, entry, row, best) {
   return h("td", { class: `number${row.arm === state.arm ? " arm" : ""}`, tip: () => cellTip(row) },
     h("div", { class: `value${isBest ? " best" : ""}${state.base ? tint(shown) : ""}` }, text),
     h("div", { class: "under" }, row.kernels === null ? "" : plural(row.kernels, "kernel")),
-    at ? h("div", { class: "under measured" }, `${time(at[1].median)} measured`) : null);
+    at ? h("div", { class: "under measured" }, `${time(at[1].median)} on a CPU`) : null);
 }
 
 function tint(ratio) {

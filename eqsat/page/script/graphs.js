@@ -41,7 +41,7 @@ function closer(cy, first) {
   cy.zoom(LEGIBLE);
   cy.center(first === undefined ? cy.nodes(":childless").first() : cy.getElementById(first));
   const box = cy.elements().renderedBoundingBox();
-  const shift = (low, high, size) => (low > 12 || high - low < size ? 12 - low : high < size - 12 ? size - 12 - high : 0);
+  const shift = (low, high, size) => (low > 12 || high - low < size - 24 ? 12 - low : high < size - 12 ? size - 12 - high : 0);
   cy.panBy({ x: shift(box.x1, box.x2, cy.width()), y: shift(box.y1, box.y2, cy.height()) });
 }
 

@@ -47,7 +47,7 @@ function figures(table, entry) {
     ["kernels", "", (r) => whole(r.kernels)], ["traffic", "Bytes that the kernels read and write", (r) => amount(r.bytes, "B")],
     ["FLOP", "Of products, convolutions and attention", (r) => amount(r.flops, "")],
     ["largest error", "From eager, relative to the largest output", (r) => (r.max_error === null ? "–" : r.max_error.toExponential(1))],
-    ["proven gap", "How much cheaper, by the extractor's own prices, a better choice from this e-graph could be at most", (r) => (r.gap === null ? "–" : r.gap === 0 ? "0, proven" : share(r.gap))],
+    ["proven gap", "How much cheaper, by the extractor's own prices, a better choice from this e-graph could be at most", (r) => (r.gap === null || !r.arm.startsWith("saturation") ? "–" : r.gap === 0 ? "0, proven" : share(r.gap))],
     ["e-nodes", "", (r) => whole(r.enodes)], ["stopped", "", (r) => r.stop || "–"],
     ["optimizer", "Seconds of the optimizer, all steps", (r) => (spent(r) ? time(spent(r)) : "–")],
   ];
