@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
@@ -15,13 +16,16 @@ from torch.fx import Graph, GraphModule
 
 from eqsat.cost.device import Device, Mode
 from eqsat.fingerprint import fingerprint
+from eqsat.lowered import lower
 from eqsat.optimize import LIMITS, MARGIN
 from eqsat.region import Region, improve
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits
+from eqsat.search import fake_mode
 from eqsat.settings import SATURATION, Settings
 from extract import Extract
 
+aten = torch.ops.aten
 log = logging.getLogger(__name__)
 register_log("eqsat", "eqsat")  # torch also takes the name of any package from TORCH_LOGS
 HOOK = "joint_custom_pre_pass"
@@ -30,6 +34,30 @@ FROZEN_HOOK = "post_grad_custom_pre_pass"
 """Where it does so again if Inductor freezes weights: there they are constants."""
 TIME_LIMIT = 2.0
 """Seconds of extraction: less than offline, for a person waits for the first call."""
+WHOLE = frozenset(
+    {
+        aten.native_layer_norm.default,
+        aten.native_group_norm.default,
+        aten._native_batch_norm_legit_no_training.default,
+        aten._softmax.default,
+        aten._log_softmax.default,
+        aten.gelu.default,
+        aten.silu.default,
+        aten.hardswish.default,
+        aten.mish.default,
+        aten.leaky_relu.default,
+        aten.softplus.default,
+        aten.native_layer_norm_backward.default,
+        aten.native_group_norm_backward.default,
+        aten.native_batch_norm_backward.default,
+        aten._softmax_backward_data.default,
+        aten._log_softmax_backward_data.default,
+        aten.gelu_backward.default,
+        aten.silu_backward.default,
+    }
+)
+"""What the backend has AOTAutograd leave whole until it is optimized: rules know it so, and graphs
+stay small. It is decomposed afterwards, as Inductor would have had it."""
 INDUCTOR = "inductor"
 """The option of the backend that holds Inductor's own options."""
 
@@ -77,18 +105,16 @@ class Pass(CustomGraphPass):
             search,
         )
         self.cache = cache
+        self.lowers = False
         self.regions: list[Region] = []
         self._uuid = fingerprint(self.settings)
 
     def __call__(self, graph: Graph) -> None:
         """Optimize a graph in place."""
-        region = improve(
-            graph,
-            self.settings,
-            select_decomp_table(),
-            frozen=config.freezing,
-            cached=self.cache,
-        )
+        table = select_decomp_table()
+        region = improve(graph, self.settings, table, frozen=config.freezing, cached=self.cache)
+        if self.lowers:
+            lower(graph, fake_mode(graph), table)
         self.regions.append(region)
         log.info("%s", region)
 
@@ -134,5 +160,14 @@ def backend(
     for hook in hooks:
         if patches.get(hook, getattr(config, hook)) is not None:
             raise ValueError(f"{hook} is where the backend works: use a Pass beside yours instead")
-    optimizer = Pass(**options)
-    return compile_fx(module, inputs, config_patches={**patches, **dict.fromkeys(hooks, optimizer)})
+    optimizer, table = Pass(**options), select_decomp_table()
+    if patches.get("use_joint_graph_passes", config.use_joint_graph_passes) and not _bodies(module):
+        optimizer.lowers = True
+        table = {target: made_of for target, made_of in table.items() if target not in WHOLE}
+    patches |= dict.fromkeys(hooks, optimizer)
+    return compile_fx(module, inputs, config_patches=patches, decompositions=table)
+
+
+def _bodies(module: GraphModule) -> bool:
+    """Whether there are bodies of control flow: not all of them come to our hook."""
+    return any(isinstance(child, GraphModule) for child in module.children())

@@ -96,6 +96,12 @@ def _inline(graph: Graph, node: Node, parts: Parts) -> None:
     """Put the calls that `node` is made of in its place."""
     traced = parts.of(node)
     env = dict(zip(traced.find_nodes(op="placeholder"), node.all_input_nodes, strict=True))
+    results: Any = traced.output_node().args[0]  # fx says Argument
+    several = isinstance(results, (list, tuple))
+    values = (
+        zip(results, node.meta["val"], strict=True) if several else [(results, node.meta["val"])]
+    )
+    known = dict(values)
     with graph.inserting_before(node):
         for part in traced.nodes:
             if part.op in ("placeholder", "output"):
@@ -103,13 +109,13 @@ def _inline(graph: Graph, node: Node, parts: Parts) -> None:
             if part.op != "call_function":
                 raise ValueError(f"{node.target} decomposes into a {part.op}: {part.target}")
             env[part] = graph.node_copy(part, env.__getitem__)
-            env[part].meta = {**part.meta, "val": parts.value(env[part])}
+            value = known[part] if part in known else parts.value(env[part])
+            env[part].meta = {**part.meta, "val": value}
             for key in KEPT:
                 if key in node.meta:
                     env[part].meta[key] = node.meta[key]
-    results: Any = traced.output_node().args[0]  # fx says Argument
     returned: Any = torch.fx.map_arg(results, env.__getitem__)
-    if isinstance(returned, (list, tuple)):
+    if several:
         for user in list(node.users):
             if user.target is not operator.getitem:
                 raise ValueError(f"{user.target} reads all results of {node.target} at once")

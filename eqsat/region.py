@@ -101,7 +101,7 @@ def improve(
         constants = {node.name: tensor for node, tensor in held.items()}
         if not constants:
             settings = replace(settings, fold_budget=0)
-        with _apart(mode, real=bool(constants)):
+        with _apart(mode):
             found = search(pure, constants, settings, clock, cached=cached)
             if found.winner is None:
                 return _record(found.no_better(settings), found, clock)
@@ -137,15 +137,15 @@ def _computes_tensors(graph: Graph) -> bool:
 
 
 @contextmanager
-def _apart(mode: FakeTensorMode, *, real: bool) -> Generator[None]:
-    """In it, symbols that trial calls make are not waited for: no call of the graph binds them.
+def _apart(mode: FakeTensorMode) -> Generator[None]:
+    """In it, calls of real tensors give real ones, whatever mode the compiler is in.
 
-    If `real`, calls of real tensors give real ones, whatever mode the compiler is in.
+    Symbols that trial calls make are not waited for: no call of the graph binds them.
     """
     env = mode.shape_env
     with (
         nullcontext() if env is None else env.ignore_fresh_unbacked_symbols(),
-        _disable_current_modes() if real else nullcontext(),
+        _disable_current_modes(),
     ):
         yield
 

@@ -21,14 +21,14 @@ from torch.fx import Graph, GraphModule
 
 import rewrites
 from benchmarks.models import Program, bert_classifier, gpt2, llama
-from eqsat.inductor import HOOK, Pass, backend
+from eqsat.inductor import HOOK, WHOLE, Pass, backend
 from eqsat.meta import Meta
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits
 from eqsat.settings import ALWAYS
 
 FAST: dict[str, Any] = {
-    "limits": Limits(iterations=8, enodes=8_000),
+    "limits": Limits(iterations=8, enodes=8_000, seconds=120.0),
     "extractor": "greedy-dag",
     "time_limit": 120.0,  # on a busy machine, too, the limits above end a search
 }
@@ -242,6 +242,43 @@ def test_the_backend_is_found_by_name_and_runs_to_the_end(caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, "eqsat.inductor"):
         torch.testing.assert_close(compiled(x), module(x))
     assert [r.getMessage().split(" ")[0] for r in caplog.records] == ["predicted"]
+
+
+@pytest.mark.parametrize("margin", [ALWAYS, 0.99])
+@pytest.mark.parametrize("name", ["bert", "residual"])
+def test_what_the_backend_leaves_whole_is_decomposed_whether_it_is_changed_or_not(
+    name: str, margin: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch._dynamo.reset()
+    given = program(name)
+    module = given.module.train()
+    ours, seen = copy.deepcopy(module), set[object]()
+
+    def watched(graph: GraphModule, inputs: list[Any], **options: Any) -> Any:
+        seen.update(node.target for node in graph.graph.nodes)
+        return uncompiled(graph, inputs, **options)
+
+    def compiling(module: GraphModule, inputs: list[Any], **options: Any) -> Any:
+        if options.get("config_patches"):
+            options["inner_compile"] = watched
+        return compile_fx(module, inputs, **options)
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compiling)
+    options = {"margin": margin, "inductor": {"force_disable_caches": True}, **FAST}
+    results = []
+    for model, call in (
+        (module, torch.compile(module, backend=through(HOOK, nothing))),
+        (ours, torch.compile(ours, backend=backend, options=options)),
+    ):
+        torch.manual_seed(0)  # for dropout
+        results.append(first(call(*given.args, **given.kwargs)))
+        results[-1].square().mean().backward()
+        assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    torch.testing.assert_close(results[1], results[0], atol=1e-5, rtol=1e-5)
+    for a, b in zip(module.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, atol=1e-5, rtol=1e-5)
+    assert len(seen) > 10
+    assert not seen & WHOLE
 
 
 def test_an_unknown_option_names_those_there_are() -> None:
