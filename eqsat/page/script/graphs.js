@@ -4,7 +4,7 @@ const BOUND = 60; // nodes that are laid out at first
 const MOST = 240; // nodes that are laid out at most: more take the browser seconds
 const BOXED = 130; // nodes up to which kernels are boxes: they make the layout slow
 const LEGIBLE = 0.75; // the zoom below which labels are too small
-const LONGEST = 24; // letters of a label
+const LONGEST = 28; // letters of a label
 
 const shapeOf = (node) => (node.shape && node.shape.length ? node.shape.join("×") : "");
 const short = (target) => target.replace(/^torch\.ops\./, "").replace(/^aten\./, "").replace(/\.(default|Tensor|Scalar|int|dim)$/, "");

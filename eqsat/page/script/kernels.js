@@ -46,7 +46,7 @@ function figures(table, entry) {
     ...threads.map((n) => [`measured, ${plural(Number(n), "thread")}`, "On a CPU, through Inductor: the median and its 95 % confidence interval", (r) => interval(r, n)]),
     ["kernels", "", (r) => whole(r.kernels)], ["traffic", "Bytes that the kernels read and write", (r) => amount(r.bytes, "B")],
     ["FLOP", "Of products, convolutions and attention", (r) => amount(r.flops, "")],
-    ["largest error", "From eager, relative to the largest output", (r) => (r.max_error === null ? "–" : r.max_error.toExponential(1))],
+    ["largest error", "From eager, relative to the largest output", (r) => (r.max_error === null ? "–" : r.max_error ? r.max_error.toExponential(1) : "0")],
     ["proven gap", "How much cheaper, by the extractor's own prices, a better choice from this e-graph could be at most", (r) => (r.gap === null || !r.arm.startsWith("saturation") ? "–" : r.gap === 0 ? "0, proven" : share(r.gap))],
     ["e-nodes", "", (r) => whole(r.enodes)], ["stopped", "", (r) => r.stop || "–"],
     ["optimizer", "Seconds of the optimizer, all steps", (r) => (spent(r) ? time(spent(r)) : "–")],
@@ -93,7 +93,9 @@ function waterfall(rules, from, to) {
 }
 
 function growth(table, entry) {
-  const series = table.arms.filter((a) => entry.rows[a] && (entry.rows[a].iterations || []).length > 1).map((arm) => ({
+  const grown = table.arms.filter((a) => entry.rows[a] && (entry.rows[a].iterations || []).length > 1);
+  const saturated = grown.filter((a) => a.startsWith("saturation")); // the others rewrite one program: it hardly grows
+  const series = (saturated.length ? saturated : grown).map((arm) => ({
     name: armName(arm), arm, colour: armColour(arm),
     points: entry.rows[arm].iterations.map((it, i) => [i + 1, it.enodes, `${armName(arm)}, iteration ${i + 1}: ${whole(it.enodes)} rows after ${time(it.seconds)}`]),
   }));
