@@ -154,8 +154,10 @@ def speedups(results: Results, profile: str) -> Figure:
         if not there:
             continue
         places, values = [p for p, _ in there], [s for _, s in there]
-        size = 34 if arm == BEST else 20
-        axes.scatter(values, places, s=size, color=colour, label=label, alpha=0.9, zorder=2)
+        size = 20 if arm == BEST else 34
+        axes.scatter(
+            values, places, s=size, color=colour, label=label, zorder=4 if arm == BEST else 2
+        )
         mean = statistics.geometric_mean(values)
         axes.scatter([mean], [0], s=size + 10, color=colour, marker="D", zorder=3)
     axes.axvline(1, color="#888888", linewidth=0.8, zorder=1)
@@ -220,10 +222,10 @@ def growth(rows: Sequence[Row]) -> Figure:
 
 
 def by_layers(results: Results) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """The optimizer's seconds by number of layers, of entries called after it (`bert-12`)."""
+    """The optimizer's seconds by number of layers, of entries called after it (`bert-12-layers`)."""
     found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for (entry, arm), row in results.rows.items():
-        match = re.fullmatch(r"(.+)-(\d+)", entry)
+        match = re.fullmatch(r"(.+)-(\d+)-layers?", entry)
         if match and row["optimizer"]:
             spent = sum(row["optimizer"].values())
             found[match[1], arm].append((int(match[2]), spent))
