@@ -222,7 +222,7 @@ def growth(rows: Sequence[Row]) -> Figure:
 
 
 def by_layers(results: Results) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """The optimizer's seconds by number of layers, of entries called after it (`bert-12-layers`)."""
+    """The optimizer's seconds by layers, where entries are called so (`bert-12-layers`)."""
     found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for (entry, arm), row in results.rows.items():
         match = re.fullmatch(r"(.+)-(\d+)-layers?", entry)
