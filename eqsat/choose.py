@@ -97,6 +97,15 @@ def budget(settings: Settings, constants: Mapping[str, Tensor]) -> int:
     return max(size, LEAST_BUDGET) if settings.rules else 0
 
 
+@dataclass(frozen=True)
+class Found:
+    """What `optimize(observe=...)` shows: what there was to choose from, and what was chosen."""
+
+    ground: Ground
+    candidates: tuple[Candidate, ...]
+    winner: Candidate | None
+
+
 def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
     """One candidate for each of `readings`, in that order, those that choose the same only once.
 

@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule
 
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
+from eqsat.choose import Found
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
@@ -78,6 +79,7 @@ def optimize(
     check: bool = True,
     cache: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
+    observe: Callable[[Found], None] | None = None,
 ) -> Result:
     """An equal program that is predicted to be faster on `device`, for inference.
 
@@ -100,7 +102,8 @@ def optimize(
     infinity the result of the search always comes back.
 
     With `cache`, what was found before for the same graph with the same settings is taken from
-    Inductor's cache folder: weights are folded anew, and the check runs as ever.
+    Inductor's cache folder: weights are folded anew, and the check runs as ever. `observe` is shown
+    the e-graph and what was read from it, before anything is rebuilt; such a search is made anew.
 
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
@@ -120,7 +123,15 @@ def optimize(
         functional = captured.program
         constants = constants_of(functional)
         with hinted(functional.graph, hints):
-            found = searched(functional.graph, constants, settings, clock, progress, cached=cache)
+            found = searched(
+                functional.graph,
+                constants,
+                settings,
+                clock,
+                progress,
+                cached=cache,
+                observe=observe,
+            )
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, found.winner.folded)

@@ -17,7 +17,7 @@ from torch.fx import Graph
 
 from eqsat import cache
 from eqsat.canonical import Canonical, UnsayableError
-from eqsat.choose import Candidate, Ground, best, budget, candidates
+from eqsat.choose import Candidate, Found, Ground, best, budget, candidates
 from eqsat.clock import Clock
 from eqsat.cost.additive import FUSED_SHARE
 from eqsat.cost.model import Prediction
@@ -118,18 +118,20 @@ def search(
     progress: Callable[[IterationSize], None] | None = None,
     *,
     cached: bool = False,
+    observe: Callable[[Found], None] | None = None,
 ) -> Search:
     """The best equal graph for a functional ATen graph whose nodes carry `meta["val"]`.
 
     `constants` are the placeholders (by name) that never change. With `cached`, what an earlier
     search of the same graph with the same settings found comes back, and what this one finds is
     kept: also where a time limit ended it, though another machine would have come further, but not
-    where a person did.
+    where a person did. `observe` is shown the e-graph and what was read from it: such a search is
+    made anew.
     """
     with clock("encode"):
         facts = known(graph, constants)
     with clock("cache"):
-        slot = _slot(graph, constants, facts, settings) if cached else None
+        slot = _slot(graph, constants, facts, settings) if cached and observe is None else None
         earlier = None if slot is None else _recall(slot, constants, settings)
     if earlier is not None:
         return earlier
@@ -143,8 +145,11 @@ def search(
             snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
         else:
             snapshot, fixed, saturation = rewritten(encoding, settings, progress)
-    found = candidates(Ground(snapshot, encoding, settings, mode, constants, fixed), clock)
+    ground = Ground(snapshot, encoding, settings, mode, constants, fixed)
+    found = candidates(ground, clock)
     winner, better = best(found, given, settings.margin), None
+    if observe is not None:
+        observe(Found(ground, tuple(found), winner))
     if winner is not None:
         with clock("fold"):
             better = Better.of(winner.graph, winner.folding, winner.prediction, constants, mode)
