@@ -13,7 +13,7 @@ from benchmarks.models import Program, ready
 from benchmarks.zoo.entry import Check, Entry, Sizes, entry
 
 Shape = tuple[int, ...]
-FULL, SMALL = MappingProxyType({"n": 2048}), MappingProxyType({"n": 512})
+FULL, SMALL = MappingProxyType({"n": 2048}), MappingProxyType({"n": 1024})
 
 
 class Formula(nn.Module):

@@ -26,14 +26,14 @@ class LatentAttention(nn.Module):
         self.expand = nn.Linear(s["latent"], 2 * s["heads"] * s["plain"], bias=False)
         self.out = nn.Linear(s["heads"] * s["plain"], s["hidden"], bias=False)
 
-    def forward(self, x: Tensor, cache: Tensor, rotated: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: Tensor, rotated: Tensor, hidden: Tensor) -> Tensor:
         batch, tokens, _ = x.shape
         q = self.query(x).view(batch, tokens, self.heads, -1).transpose(1, 2)
         kv = self.expand(cache).view(batch, cache.shape[1], self.heads, -1).transpose(1, 2)
         k, v = kv.split([self.plain, self.plain], dim=-1)
         shared = rotated[:, None].expand(-1, self.heads, -1, -1)
         scores = q @ torch.cat([k, shared], dim=-1).transpose(-1, -2)
-        scores = scores * (self.plain + self.rotated) ** -0.5 + mask
+        scores = scores * (self.plain + self.rotated) ** -0.5 + torch.where(hidden, -10000.0, 0.0)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, -1)
         return self.out(mixed)
 
@@ -43,8 +43,7 @@ def _latent(s: Sizes) -> Program:
     x = torch.randn(batch, tokens, s["hidden"])
     cache, rotated = torch.randn(batch, past, s["latent"]), torch.randn(batch, past, s["rotated"])
     hidden = torch.ones(tokens, past).triu(past - tokens + 1).bool()
-    mask = torch.zeros(tokens, past).masked_fill(hidden, -10000.0)
-    return ready(LatentAttention(s), (x, cache, rotated, mask))
+    return ready(LatentAttention(s), (x, cache, rotated, hidden))
 
 
 class GuidedBlock(nn.Module):

@@ -29,7 +29,7 @@ class Conv(nn.Module):
         self.kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         weight = torch.randn(out, width // groups, *self.kernel)
         fan = width // groups * self.kernel[0] * self.kernel[1]
-        self.weight, self.groups = nn.Parameter(weight * (2 / fan) ** 0.5), groups
+        self.weight, self.groups = nn.Parameter(weight * ((2 if relu else 1) / fan) ** 0.5), groups
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = self.kernel
