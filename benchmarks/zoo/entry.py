@@ -97,6 +97,6 @@ def _cast(program: Program, dtype: torch.dtype) -> Program:
 
 def _input_shape(program: ExportedProgram) -> tuple[int, ...]:
     """The shape of the first input."""
-    name = program.graph_signature.user_inputs[0]
+    (name, *_) = program.graph_signature.user_inputs
     node = next(n for n in program.graph.nodes if n.op == "placeholder" and n.name == name)
     return tuple(node.meta["val"].shape)

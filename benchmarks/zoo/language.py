@@ -45,16 +45,25 @@ class Hidden(nn.Module):
 
 
 def _bert(s: Sizes) -> Program:
-    return bert_classifier(**s)
+    return bert_classifier(
+        s["layers"], s["hidden"], s["heads"], None, s["batch"], s["tokens"], s["vocabulary"]
+    )
 
 
 def _gpt2(s: Sizes) -> Program:
-    return gpt2(**s)
+    return gpt2(s["layers"], s["hidden"], s["heads"], s["batch"], s["tokens"], s["vocabulary"])
 
 
 def _llama_lora(s: Sizes) -> Program:
-    sizes = {key: value for key, value in s.items() if key != "rank"}
-    program = llama(**sizes)
+    program = llama(
+        s["layers"],
+        s["hidden"],
+        s["heads"],
+        s["key_value_heads"],
+        s["batch"],
+        s["tokens"],
+        s["vocabulary"],
+    )
     for layer in program.module.get_submodule("model.model.layers").children():
         attention: Any = layer.get_submodule("self_attn")
         for name in ("q_proj", "v_proj"):

@@ -186,16 +186,6 @@ def _scaled_inputs(n: int) -> list[tuple[int, ...]]:
     return [*inputs, *weights, (n,), (n,), (n // 4,)]
 
 
-def _scale_gone(width: int) -> Check:
-    """Nothing of a row for each row of a product is multiplied."""
-
-    def check(graph: Graph, s: Sizes) -> bool:
-        sizes = (s["n"], s["n"] // width)
-        return not any(shape(n) == sizes for n in named(graph, "mul"))
-
-    return check
-
-
 def _biases_first(graph: Graph, s: Sizes) -> bool:
     return any(shape(n)[-1:] == (s["n"],) == shape(n) for n in named(graph, "add"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.fx import Graph
@@ -109,7 +111,7 @@ class GraphConvolutions(nn.Module):
         return self._convolve(a, torch.relu(self._convolve(a, x, self.first)), self.second)
 
 
-def _graph(way: str) -> object:
+def _graph(way: str) -> Callable[[Sizes], Program]:
     def make(s: Sizes) -> Program:
         nodes, widths = s["nodes"], (s["first"], s["hidden"], s["last"])
         a = torch.rand(nodes, nodes) / nodes
