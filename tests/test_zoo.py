@@ -73,14 +73,16 @@ def test_a_result_of_another_entry_is_refused() -> None:
 
 
 FOUND = (
-    "bert-cls",
-    "resnet50-bn",
+    "mla-decode",
+    "mla-prefill",
     "linear-attention",
     "gcn",
-    "nasrnn",
+    "moe-dense",
+    "tensat-bert",
     "d3c",
-    "d7",
     "d8",
+    "d10",
+    "same-5",
     "same-7",
 )
 

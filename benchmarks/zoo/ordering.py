@@ -182,8 +182,8 @@ def scaled(x: Tensor, y: Tensor, z: Tensor, *w: Tensor) -> tuple[Tensor, ...]:
 
 def _scaled_inputs(n: int) -> list[tuple[int, ...]]:
     inputs: list[tuple[int, ...]] = [(n, n // 2), (n, n // 4), (n, n // 8)]
-    weights: list[tuple[int, ...]] = [(n // 2, n), (n // 4, n // 2), (n // 8, n // 4)]
-    return [*inputs, *weights, (n,), (n,), (n // 4,)]
+    weights: list[tuple[int, ...]] = [(n // 2, n), (n // 4, n // 2), (n // 8, n // 16)]
+    return [*inputs, *weights, (n,), (n,), (n // 16,)]
 
 
 def _biases_first(graph: Graph, s: Sizes) -> bool:
