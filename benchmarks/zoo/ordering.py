@@ -70,7 +70,7 @@ def twice_read(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tens
 
 def _mask(m: Tensor) -> Tensor:
     """Finite, as models make their masks: else a row that is all masked is not a number."""
-    return torch.where(m > 0, 0.0, -10000.0)
+    return torch.where(m > 0, 0.0, -10000.0).to(m.dtype)
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ class LatentAttention(nn.Module):
         k, v = kv.split([self.plain, self.plain], dim=-1)
         shared = rotated[:, None].expand(-1, self.heads, -1, -1)
         scores = q @ torch.cat([k, shared], dim=-1).transpose(-1, -2)
-        scores = scores * (self.plain + self.rotated) ** -0.5 + torch.where(hidden, -10000.0, 0.0)
+        mask = torch.where(hidden, -10000.0, 0.0).to(x.dtype)
+        scores = scores * (self.plain + self.rotated) ** -0.5 + mask
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, -1)
         return self.out(mixed)
 
