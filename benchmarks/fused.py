@@ -17,8 +17,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import models
+import networks
 import torch
-import zoo
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph
@@ -64,8 +64,8 @@ def _transformer(make: Callable[..., models.Program], layers: int, **sizes: int)
     return program.module.to(torch.bfloat16), program.args, program.kwargs
 
 
-def _zoo(name: str, layers: int) -> Built:  # noqa: ARG001 - as deep as it is there
-    program = zoo.build(name)
+def _network(name: str, layers: int) -> Built:  # noqa: ARG001 - as deep as it is there
+    program = networks.build(name)
     return program.module, program.inputs, {}
 
 
@@ -77,7 +77,7 @@ PROGRAMS: dict[str, Callable[[int], Built]] = {
     "llama": partial(
         _transformer, models.llama, hidden=1024, heads=16, key_value_heads=8, batch=4, tokens=256
     ),
-    **{name: partial(_zoo, name) for name in ("vit", "resnet_bottleneck", "convnext")},
+    **{name: partial(_network, name) for name in ("vit", "resnet_bottleneck", "convnext")},
 }
 
 

@@ -49,7 +49,7 @@ def bert_classifier(
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(seed)
-    config = _config(
+    config = configured(
         BertConfig,
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -63,7 +63,7 @@ def bert_classifier(
     lengths = torch.randint(tokens // 2, tokens + 1, (batch, 1))
     mask = (torch.arange(tokens) < lengths).long()
     ids = torch.randint(0, vocabulary, (batch, tokens))
-    return _ready(Logits(BertForSequenceClassification(config)), (ids, mask))
+    return ready(Logits(BertForSequenceClassification(config)), (ids, mask))
 
 
 def bert_base(batch: int = 2, tokens: int = 64, attention: str = "eager") -> Program:
@@ -86,7 +86,7 @@ def gpt2(
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(seed)
-    config = _config(
+    config = configured(
         GPT2Config,
         vocab_size=vocabulary,
         n_embd=hidden,
@@ -99,7 +99,7 @@ def gpt2(
         attn_implementation=attention,
     )
     ids = torch.randint(0, vocabulary, (batch, tokens))
-    return _ready(Logits(GPT2LMHeadModel(config), last=last, use_cache=False), (ids,))
+    return ready(Logits(GPT2LMHeadModel(config), last=last, use_cache=False), (ids,))
 
 
 def llama(
@@ -118,7 +118,7 @@ def llama(
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    config = _config(
+    config = configured(
         LlamaConfig,
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -131,7 +131,7 @@ def llama(
         attn_implementation=attention,
     )
     ids = torch.randint(0, vocabulary, (batch, tokens))
-    return _ready(Logits(LlamaForCausalLM(config), last=last, use_cache=False), (ids,))
+    return ready(Logits(LlamaForCausalLM(config), last=last, use_cache=False), (ids,))
 
 
 def resnet50(
@@ -145,9 +145,11 @@ def resnet50(
     from transformers import ResNetConfig, ResNetForImageClassification
 
     torch.manual_seed(seed)
-    config = _config(ResNetConfig, hidden_sizes=list(widths), depths=list(depths), num_labels=1000)
+    config = configured(
+        ResNetConfig, hidden_sizes=list(widths), depths=list(depths), num_labels=1000
+    )
     pixels = torch.randn(batch, 3, image, image)
-    return _ready(Logits(ResNetForImageClassification(config)), (pixels,))
+    return ready(Logits(ResNetForImageClassification(config)), (pixels,))
 
 
 BUILDERS: dict[str, Callable[..., Program]] = {
@@ -159,12 +161,12 @@ BUILDERS: dict[str, Callable[..., Program]] = {
 }
 
 
-def _config(kind: Callable[..., Any], **options: Any) -> Any:
+def configured(kind: Callable[..., Any], **options: Any) -> Any:
     """The configuration; its class declares only some of the options that it takes."""
     return kind(**options)
 
 
-def _ready(module: nn.Module, args: tuple[Tensor, ...]) -> Program:
+def ready(module: nn.Module, args: tuple[Tensor, ...]) -> Program:
     """The program, evaluating, without gradients, its trivial initial values (0, 1) disturbed."""
     for part in module.modules():
         for tensor in part.parameters(recurse=False):

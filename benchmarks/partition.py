@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.fx import Graph
 
-from benchmarks import truth, zoo
+from benchmarks import networks, truth
 from eqsat.capture import capture
 from eqsat.cost import load
 from eqsat.cost.kernel import Kernel
@@ -102,7 +102,7 @@ def report() -> str:
     head = ("model", "set", "kernels", "predicted", "MB", "predicted", "F1", "captured F1")
     lines = [" | ".join(head), " | ".join(["---"] * len(head))]
     means: list[str] = []
-    for group, models in zoo.SETS.items():
+    for group, models in networks.SETS.items():
         found = {form: [judged(model, form) for model in models] for form in FORMS}
         for k, model in enumerate(models):
             d, c = found["decomposed"][k], found["captured"][k]

@@ -1,4 +1,4 @@
-"""What Inductor makes of each model of the zoo, kept in files that the partition is tested against.
+"""What Inductor makes of each known network, kept in files that the partition is tested against.
 
     python benchmarks/truth.py [MODEL ...] [--check] [--any-torch]
 
@@ -21,7 +21,7 @@ from typing import Any  # JSON
 import torch
 from torch.fx import Graph
 
-from benchmarks import graphs, zoo
+from benchmarks import graphs, networks
 from eqsat.capture import capture
 from eqsat.cost.device import load
 from eqsat.cost.inductor import kernels
@@ -49,7 +49,7 @@ class Truth:
 
 
 def read(model: str) -> Truth:
-    """Returns the committed truth of a model of the zoo."""
+    """Returns the committed truth of a known network."""
     return from_json(load_json(FOLDER / f"{model}.json.gz"))
 
 
@@ -63,7 +63,7 @@ def compute(model: str) -> dict[str, Any]:
     from torch._inductor.decomposition import select_decomp_table
 
     importlib.import_module("torch._inductor.lowering")  # the decompositions take it as imported
-    module, inputs = zoo.build(model, DTYPE)
+    module, inputs = networks.build(model, DTYPE)
     captured = capture(module, inputs)
     if captured.blocked:
         raise ValueError(f"{model} cannot be captured: {captured.blocked}")
@@ -71,7 +71,7 @@ def compute(model: str) -> dict[str, Any]:
         decomposed = captured.program.run_decompositions(dict(select_decomp_table()))
     return {
         "model": model,
-        "set": next(name for name, models in zoo.SETS.items() if model in models),
+        "set": next(name for name, models in networks.SETS.items() if model in models),
         "torch": _version(),
         "profile": PROFILE,
         "dtype": str(DTYPE).removeprefix("torch."),
@@ -111,12 +111,12 @@ def kernel_from_json(data: dict[str, Any]) -> Kernel:
 def main() -> None:
     """Write the truth of the given models, or of all; with `--check`, compare and write nothing."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("models", nargs="*", default=list(zoo.MODELS), metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=list(networks.MODELS), metavar="MODEL")
     parser.add_argument("--check", action="store_true", help="compare with what is committed")
     parser.add_argument("--any-torch", action="store_true", help=f"do not insist on torch {TORCH}")
     options = parser.parse_args()
-    if unknown := sorted({*options.models} - {*zoo.MODELS}):
-        parser.error(f"unknown model {unknown[0]}; there are {', '.join(zoo.MODELS)}")
+    if unknown := sorted({*options.models} - {*networks.MODELS}):
+        parser.error(f"unknown model {unknown[0]}; there are {', '.join(networks.MODELS)}")
     if _version() != TORCH and not options.any_torch:
         parser.error(f"this is torch {_version()}, the truth is that of {TORCH} (--any-torch)")
     warnings.filterwarnings("ignore")

@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 
 import eqsat
-from benchmarks import gpu, zoo
+from benchmarks import gpu, networks
 from benchmarks.card import run as card_run
 from benchmarks.card.bench import card, stand_in
 from benchmarks.card.programs import times
@@ -261,7 +261,7 @@ def test_what_is_tried_on_a_card_is_there(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     bench = card(tmp_path, None)
     assert bench.profile.name == "h200"
-    assert set(bench.models) <= set(zoo.MODELS)
+    assert set(bench.models) <= set(networks.MODELS)
     assert len(bench.models) == 10
     assert len(bench.networks) == 3
     assert {one.mode for one in bench.grid} == set(MODES)

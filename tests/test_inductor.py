@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, symbolic_trace
 from torch.nn import functional
 
-from benchmarks import graphs, truth, zoo
+from benchmarks import graphs, networks, truth
 from eqsat.capture import capture
 from eqsat.cost import load
 from eqsat.cost.device import Device
@@ -339,13 +339,13 @@ def test_committed_truth_is_what_inductor_makes_today(model: str) -> None:
 
 def test_committed_truth_is_complete_and_adds_up() -> None:
     assert {path.name for path in truth.FOLDER.iterdir()} == {
-        f"{model}.json.gz" for model in zoo.MODELS
+        f"{model}.json.gz" for model in networks.MODELS
     }
-    assert [len(models) for models in zoo.SETS.values()] == [16, 10, 6]
-    for model in zoo.MODELS:
+    assert [len(models) for models in networks.SETS.values()] == [16, 10, 6]
+    for model in networks.MODELS:
         known = truth.read(model)
         assert (known.model, known.torch, known.profile) == (model, truth.TORCH, truth.PROFILE)
-        assert model in zoo.SETS[known.set]
+        assert model in networks.SETS[known.set]
         names = {node.name for node in known.captured.nodes}
         assert all(names >= {*kernel.nodes} for kernel in known.kernels), model
         assert sum(k.kind == "extern" for k in known.kernels) > 0

@@ -19,7 +19,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
-from benchmarks import truth, zoo
+from benchmarks import networks, truth
 from benchmarks.partition import FORMS, agreement, judged
 from eqsat.cost.device import load
 from eqsat.cost.kernel import Kernel
@@ -69,14 +69,14 @@ def test_kernels_agree_by_class_size_and_bytes() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("group", BOUNDS)
 def test_kernels_are_those_that_inductor_makes(group: str, form: str) -> None:
-    found = [judged(model, form) for model in zoo.SETS[group]]
+    found = [judged(model, form) for model in networks.SETS[group]]
     count, size, match = BOUNDS[group]
     assert mean(one.count_error for one in found) <= count
     assert mean(one.bytes_error for one in found) <= size
     assert mean(one.f1 for one in found) >= match
 
 
-@pytest.mark.parametrize("model", zoo.MODELS)
+@pytest.mark.parametrize("model", networks.MODELS)
 def test_products_are_those_that_inductor_calls(model: str) -> None:
     true = read(model).kernels
     for form in FORMS:
@@ -255,4 +255,4 @@ def test_a_cpu_is_given_a_partition_too(model: str) -> None:
 
 
 def test_the_truth_is_of_every_model() -> None:
-    assert all((Path(truth.FOLDER) / f"{model}.json.gz").exists() for model in zoo.MODELS)
+    assert all((Path(truth.FOLDER) / f"{model}.json.gz").exists() for model in networks.MODELS)

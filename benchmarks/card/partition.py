@@ -12,7 +12,7 @@ from typing import Any  # what a process found comes back unseen
 
 import torch
 
-from benchmarks import truth, zoo
+from benchmarks import networks, truth
 from benchmarks.partition import agreement
 from eqsat.capture import capture
 from eqsat.cost.device import Device
@@ -54,7 +54,7 @@ def _hide_gpus() -> None:
 
 
 def _captured(model: str, held: list[Any]) -> Json:
-    module, inputs = zoo.build(model, DTYPE)
+    module, inputs = networks.build(model, DTYPE)
     held.append(capture(module, inputs).program)
     return {"operators": sum(node.op == "call_function" for node in held[0].graph.nodes)}
 
