@@ -312,7 +312,8 @@ def browser() -> Iterator[Any]:
 def tab(browser: Any, page: Path) -> Iterator[Any]:
     """The page, opened at a given width; any message of the console fails the test."""
     heard: list[str] = []
-    tab = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    size = {"width": 1280, "height": 900}
+    tab = browser.new_page(viewport=size, color_scheme="light", reduced_motion="reduce")
     tab.on("console", lambda message: heard.append(message.text))
     tab.on("pageerror", lambda error: heard.append(str(error)))
     tab.on("dialog", lambda dialog: (heard.append("dialog"), dialog.dismiss()))
@@ -351,11 +352,13 @@ def test_the_graphs_are_drawn(tab: Any, rows: list[dict[str, Any]]) -> None:
 def test_a_click_on_an_eclass_shows_its_enodes(tab: Any, rows: list[dict[str, Any]]) -> None:
     row = next(r for r in rows if (r["entry"], r["arm"]) == ("t5_attention", "saturation"))
     cls = next(c for c in row["egraph"]["classes"] if "softmax" in c["names"])
-    place = """id => { const pane = document.querySelector('[data-graph=egraph]');
-        pane.scrollIntoView({block: 'center', behavior: 'instant'});
-        const box = pane.getBoundingClientRect();
-        const at = pane.graph.getElementById(id).renderedPosition();
-        return [box.x + at.x, box.y + at.y]; }"""
+    pane = "document.querySelector('[data-graph=egraph]')"
+    tab.evaluate(f"{pane}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    frames = "() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 300))"
+    tab.evaluate(frames)  # until the graph has heard that it was moved
+    place = f"""id => {{ const box = {pane}.getBoundingClientRect();
+        const at = {pane}.graph.getElementById(id).renderedPosition();
+        return [box.x + at.x, box.y + at.y]; }}"""
     tab.mouse.click(*tab.evaluate(place, str(cls["id"])))
     tab.get_by_role("heading", name=f"E-class #{cls['id']}").wait_for()
     lines = tab.locator(".enodes tbody tr")

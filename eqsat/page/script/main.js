@@ -52,6 +52,7 @@ async function program(table, scroll) {
   const entry = table.entries.find((e) => e.entry === state.entry);
   if (!entry) return place.replaceChildren();
   const mine = ++latest;
+  delete place.dataset.ready;
   const of = await details(entry.entry, state.size);
   if (mine !== latest) return;
   const row = entry.rows[state.arm] || Object.values(entry.rows)[0];
@@ -72,8 +73,8 @@ async function program(table, scroll) {
     viewer ? viewer.box : "", optimizerSteps(table, entry) || "");
   if (graphs) graphs.start();
   if (viewer) viewer.start();
-  place.dataset.ready = entry.entry;
   if (scroll) place.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+  place.dataset.ready = entry.entry;
 }
 
 // The graph before with its kernels: those of an arm that ran it as it came, if there is one.
