@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -79,20 +78,19 @@ def held(v: Any, t: torch.dtype) -> bool:
 
 def exactly(f: Function, t: torch.dtype, *values: Any) -> bool:
     """Whether a function of a fill rounds nothing; what a cast makes of numbers out of range depends on the kernel."""
-    return f.name != "to" and _rounds_nothing(image, f, t, *values)
+    wide = torch.float64 if t.is_floating_point else t
+    return f.name != "to" and held(values[0], t) and image(f, t, *values) == image(f, wide, *values)
 
 
 def exactly_second(f: Function, t: torch.dtype, value: Any, number: Any) -> bool:
     """Whether a function of a number and a fill rounds nothing."""
-    return _rounds_nothing(image_second, f, t, value, number)
-
-
-def _rounds_nothing(image: Callable[..., Any], f: Function, t: torch.dtype, value: Any, *others: Any) -> bool:
-    """Whether double precision gives the same; in double precision itself every kernel must give the same bits."""
-    if not held(value, t) or (t == torch.float64 and f.name not in STEADY):
-        return False
     wide = torch.float64 if t.is_floating_point else t
-    return image(f, t, value, *others) == image(f, wide, value, *others)
+    return held(value, t) and image_second(f, t, value, number) == image_second(f, wide, value, number)
+
+
+def in_all_kernels(f: Function) -> bool:
+    """Whether a kernel gives the elements of a tensor the bits that it gives one element."""
+    return f.name in STEADY
 
 
 def counted(*values: Any) -> bool:
@@ -105,9 +103,9 @@ FILL = (
     Rewrite("permute-full",    lambda z, v, t, c, p:             (permute(full(z, v, t, c), p), full(permuted(z, p), v, t, c))),
     Rewrite("reshape-full",    lambda z, v, t, c, y:             (reshape(full(z, v, t, c), y), full(y, v, t, c))),
     Rewrite("expand-full",     lambda z, v, t, c, y:             (expand(full(z, v, t, c), y), full(y, v, t, c))),
-    Rewrite("unary-full",      lambda f, z, v, t, c:             (f(full(z, v, t, c)), full(z, image(f, t, v), kind(f, t), c)),                          when=lambda f, v, t: exactly(f, t, v)),
-    Rewrite("full-number",     lambda f, z, v, t, c, a:          (f(full(z, v, t, c), a), full(z, image(f, t, v, a.value), kind(f, t, v, a.value), c)),  when=lambda f, v, t, a: isinstance(a, Scalar) and exactly(f, t, v, a.value)),
-    Rewrite("number-full",     lambda f, z, v, t, c, a:          (f(a, full(z, v, t, c)), full(z, image_second(f, t, v, a.value), kind_second(f, t, a.value), c)), when=lambda f, v, t, a: isinstance(a, Scalar) and exactly_second(f, t, v, a.value)),
+    Rewrite("unary-full",      lambda f, z, v, t, c:             (f(full(z, v, t, c)), full(z, image(f, t, v), kind(f, t), c)),                          when=lambda f, v, t: exactly(f, t, v), numerics=ROUNDING, exact=in_all_kernels),
+    Rewrite("full-number",     lambda f, z, v, t, c, a:          (f(full(z, v, t, c), a), full(z, image(f, t, v, a.value), kind(f, t, v, a.value), c)),  when=lambda f, v, t, a: isinstance(a, Scalar) and exactly(f, t, v, a.value), numerics=ROUNDING, exact=in_all_kernels),
+    Rewrite("number-full",     lambda f, z, v, t, c, a:          (f(a, full(z, v, t, c)), full(z, image_second(f, t, v, a.value), kind_second(f, t, a.value), c)), when=lambda f, v, t, a: isinstance(a, Scalar) and exactly_second(f, t, v, a.value), numerics=ROUNDING, exact=in_all_kernels),
     Rewrite("mul-zero",        lambda x, a:                      (x * a, full(x.shape, 0, x.dtype, x.device)),                                           when=lambda x, a: isinstance(a, Scalar) and type(a.value) is int and a.value == 0 and whole(x)),
     Rewrite("round-integers",  lambda f, x:                      (f(x), x),                                                                              when=lambda f, x: f.name in ROUNDERS and whole(x)),
     Rewrite("slice-arange",    lambda a, b, c, t, u, s, e, k:    (slice_(arange(a, b, c, t, u), -1, s, e, k), arange(moved(a, c, s), moved(a, c, e), c * k, t, u)), when=lambda a, b, c, t, s, e: counted(a, b, c, s, e) and not t.is_floating_point),

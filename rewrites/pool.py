@@ -88,6 +88,11 @@ def of_rows(x: Any, r: Any, z: Any, w: Any, a: Any, b: Any, t: bool, g: int) -> 
     return rows and g == 1 and placewise(w, a, b, t)
 
 
+def imaged(x: Any, w: Any) -> bool:
+    """Whether images have elements: not every kernel takes others, even where the padding makes them an image."""
+    return all(size != 0 for size in x.shape[2 - w.ndim :])
+
+
 def symmetric(t: Any, padding: Padding, ndim: int) -> bool:
     """Whether a convolution that is not transposed can pad by `padding` itself."""
     pairs = zip(padding[::2], padding[1::2], strict=True)
@@ -178,8 +183,8 @@ POOL = (
     Rewrite("pad-compose",            lambda x, p, q, v:                   (pad(pad(x, p, v), q, v), pad(x, summed(p, q), v))),
     Rewrite("slice-pad",              lambda x, p, v, d, s, e, k:          (slice_(pad(x, p, v), d, s, e, k), pad(slice_(x, d, s, e, k), p, v)),                                     when=lambda p, d: beside(p, d) == (0, 0)),
     Rewrite("slice-pad-inside",       lambda x, p, v, d, s, e, k:          (slice_(pad(x, p, v), d, s, e, k), pad(cut(x, inner(p, d, s, e, k)), without(p, d), v)),                   when=lambda x, p, d, s, e: any(beside(p, d)) and beside(p, d)[0] <= s and e <= beside(p, d)[0] + x.shape[d]),
-    Rewrite("convolution-pad",        lambda x, q, v, w, a, b, c, t, o, g: (convolution(pad(x, q, v), w, a, b, c, t, o, g), convolution(x, w, a, absorbed(b, q), c, t, o, g)),       when=lambda x, q, v, t: v == 0 and symmetric(t, q, x.ndim), numerics=ROUNDING, facts=(finite("w"),)),
-    Rewrite("convolution-bias-pad",   lambda x, q, v, w, u, a, b, c, t, o, g: (convolution(pad(x, q, v), w, u, a, b, c, t, o, g), convolution(x, w, u, a, absorbed(b, q), c, t, o, g)), when=lambda x, q, v, t: v == 0 and symmetric(t, q, x.ndim), numerics=ROUNDING, facts=(finite("w"),)),
+    Rewrite("convolution-pad",        lambda x, q, v, w, a, b, c, t, o, g: (convolution(pad(x, q, v), w, a, b, c, t, o, g), convolution(x, w, a, absorbed(b, q), c, t, o, g)),       when=lambda x, w, q, v, t: v == 0 and symmetric(t, q, x.ndim) and imaged(x, w), numerics=ROUNDING, facts=(finite("w"),)),
+    Rewrite("convolution-bias-pad",   lambda x, q, v, w, u, a, b, c, t, o, g: (convolution(pad(x, q, v), w, u, a, b, c, t, o, g), convolution(x, w, u, a, absorbed(b, q), c, t, o, g)), when=lambda x, w, q, v, t: v == 0 and symmetric(t, q, x.ndim) and imaged(x, w), numerics=ROUNDING, facts=(finite("w"),)),
     # Rolling.
     Rewrite("roll-compose",           lambda x, s, t, d:                   (roll(roll(x, s, d), t, d), roll(x, turned(x.shape, s, t, d), d))),
     Rewrite("roll-nothing",           lambda x, s, d:                      (roll(x, s, d), x),                                                                                       when=lambda s: not any(s)),

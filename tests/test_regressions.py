@@ -14,12 +14,10 @@ from torch.export import Dim
 import eqsat
 from eqsat.emit import emit
 from eqsat.emitter import Emitter
-from eqsat.functions import Function
 from eqsat.infer import Oracle
 from eqsat.meta import Texts
 from eqsat.operators import OPERATORS, attention
 from eqsat.settings import ALWAYS
-from rewrites.fill import exactly
 
 
 class _Program(torch.nn.Module):
@@ -147,6 +145,27 @@ def test_a_fill_beyond_half_precision_is_the_infinity_that_one_element_is() -> N
 
 
 def test_a_fill_is_computed_ahead_only_where_kernels_cannot_differ() -> None:
-    for name, exact in (("softplus", False), ("relu", True)):
-        assert exactly(Function(name), torch.float64, -2.486) is exact
-    assert exactly(Function("exp"), torch.float32, 0.0)
+    for name, numerics, computed in (
+        ("gelu", "strict", False),
+        ("gelu", "default", True),
+        ("relu", "strict", True),
+    ):
+        function = getattr(torch.nn.functional, name)
+        result = check(
+            lambda x, f=function: x + f(torch.full((3, 3), -0.0)),
+            torch.randn(3, 3),
+            numerics=numerics,
+        )
+        assert result.report.saturation is not None
+        fired = {r.name for r in result.report.saturation.rules if r.admitted}
+        assert ("unary-full" in fired) is computed
+
+
+def test_an_image_without_elements_keeps_its_padding() -> None:
+    wide = torch.nn.functional.pad
+    w = torch.randn(3, 1, 3, 2, dtype=torch.bfloat16)
+    result = check(
+        lambda x: torch.conv2d(wide(x, (0, 0, 2, 2)), w, groups=3),
+        torch.empty(2, 3, 0, 2, dtype=torch.bfloat16),
+    )
+    assert result.module(torch.empty(2, 3, 0, 2, dtype=torch.bfloat16)).shape == (2, 3, 2, 1)
