@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -233,6 +235,19 @@ def test_a_model_in_autocast_keeps_its_dtypes() -> None:
     assert [region.kept for region in optimizer.regions] == [None]
 
 
+def parts(text: str) -> Iterator[str]:
+    """What a difference is in, without what else its text tells: of tuples, each place by itself.
+
+    Where the stock backend is wrong in two places, ours may be in one.
+    """
+    if (found := re.fullmatch(r"(.*): (\(.*\)) became (\(.*\))", text)) is None:
+        yield text
+        return
+    kind, before, after = found.groups()
+    pairs = zip(ast.literal_eval(before), ast.literal_eval(after), strict=True)
+    yield from (f"{kind} {i}: {a} became {b}" for i, (a, b) in enumerate(pairs) if a != b)
+
+
 @pytest.mark.parametrize("given", SMALL, ids=repr)
 def test_adversarial_programs_do_what_they_do_in_the_stock_backend(given: Program) -> None:
     module = given.fresh()
@@ -243,7 +258,8 @@ def test_adversarial_programs_do_what_they_do_in_the_stock_backend(given: Progra
         module = given.fresh()
         shapes = None if given.dynamic_shapes is None else True
         compiled = torch.compile(module, backend=through(HOOK, function), dynamic=shapes)
-        wrong.append({*compare(given, eager, observations(given, module, compiled))})
+        texts = compare(given, eager, observations(given, module, compiled))
+        wrong.append({part for text in texts for part in parts(text)})
     assert wrong[1] <= wrong[0], (wrong[1] - wrong[0], wrong[0])
 
 
