@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-from egglog.bindings import EGraph
 
 from eqsat.meta import INVALID
 from eqsat.operators import OPERATORS
@@ -137,6 +136,8 @@ class Engine:
         self._name = f"e{next(_numbers)}"
         _engines[self._name] = self
         self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
+        from egglog.bindings import EGraph  # half of what `import eqsat` would take
+
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._symbols: dict[str, Symbol] = {}
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
