@@ -48,7 +48,7 @@ def fingerprint(settings: Settings) -> str | None:
     )
     digest = hashlib.sha256(_sources())
     versions = (sys.version_info[:3], _versions())
-    digest.update(repr((versions, plain, ambient, torch.get_default_dtype())).encode())
+    digest.update(repr((versions, plain, ambient)).encode())
     own = {id(rule) for rule in rewrites.DEFAULT}
     told = _Told(digest)
     try:

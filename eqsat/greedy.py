@@ -30,7 +30,7 @@ from eqsat.terms import Refused, Terms, facts, target_of
 from eqsat.translate import computed_ahead, evaluate, symbol_of
 
 LEAST = 1e-12
-"""Of the price of all terms: a rewrite that saves less is none."""
+"""Of the price of all given terms: a rewrite that saves less is none."""
 
 
 class Another(CallFunction):
@@ -75,11 +75,12 @@ class Greedy:
     rules: Sequence[Rewrite]
     limits: Limits
     shared: bool = False
-    counts: dict[str, Counts] = field(default_factory=dict[str, Counts])
+    counts: dict[str, Counts] = field(init=False)
     sizes: list[IterationSize] = field(default_factory=list[IterationSize])
 
     def __post_init__(self) -> None:
         self.start = time.perf_counter()
+        self.least = LEAST * self.terms.seconds()
         self.matcher = PatternMatcherPass(pass_name="eqsat")
         self.counts = {rule.name: Counts() for rule in self.rules}
         self.rule_of: dict[PatternExpr, Rewrite] = {}
@@ -187,7 +188,7 @@ class Greedy:
             count.refused += 1
             count.reason = count.reason or str(error)
             return False
-        if saved <= LEAST * self.terms.seconds():
+        if saved <= self.least:
             self.terms.forget(made)
             count.refused += 1
             count.reason = count.reason or "not cheaper"

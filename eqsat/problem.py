@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,9 +79,8 @@ def _price(pricer: Pricer, s: Snapshot, k: int) -> float:
     """The predicted seconds of e-node k."""
     cls, children = s.classes[k], s.children[k]
     metas = tuple(s.metas[c] for c in children)
-    distinct = tuple(children.index(c) for c in dict.fromkeys(children))
     constant = cls in s.constant
-    return pricer.seconds(s.symbols[k], s.metas[cls], metas, distinct, s.attributes[k], constant)
+    return pricer.seconds(s.symbols[k], s.metas[cls], metas, children, s.attributes[k], constant)
 
 
 def _enode(s: Snapshot, k: int) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
@@ -114,13 +113,13 @@ class Pricer:
         symbol: Symbol,
         meta: str,
         operands: tuple[str, ...],
-        distinct: tuple[int, ...],
+        children: tuple[Hashable, ...],
         attributes: tuple[str, ...],
         constant: bool,
     ) -> float:
         """The predicted seconds of an e-node, from the texts of its and its operands' metas.
 
-        `distinct` are the positions of the operands that are different values.
+        `children` tell which operands are the same value.
         """
         operator = OPERATORS.get(symbol.operator)
         kind = operator.kind if operator is not None else Kind.OPAQUE
@@ -130,6 +129,7 @@ class Pricer:
         if self.fold and constant:
             size = float(sum(m.bytes() for m in _metas(output) if isinstance(m, Meta)))
             return 0.0 if kind is Kind.VIEW else FOLDED + PER_BYTE * size
+        distinct = tuple(children.index(c) for c in dict.fromkeys(children))
         key = (symbol, operands, distinct, attributes)
         if key not in self.known:
             values = tuple(self.texts.value(a) for a in attributes)

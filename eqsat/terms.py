@@ -74,9 +74,8 @@ class Terms:
         constant = set(encoding.constant)
         for row in encoding.rows:
             self.of_handle[row.handle] = self._given(row, row.handle in constant)
-        handles = [*encoding.roots]
         self.returned = {self.of_handle[h] for h in encoding.returned}
-        self.output = self.graph.output(tuple(self.of_handle[h] for h in dict.fromkeys(handles)))
+        self.output = self.graph.output(tuple(self.of_handle[h] for h in encoding.roots))
         self._bury(n for n in reversed(self.graph.nodes) if n is not self.output)
 
     def _given(self, row: Row, constant: bool) -> Node:
@@ -108,9 +107,8 @@ class Terms:
         if meta in (INVALID, EFFECT):
             return 0.0
         metas = tuple(facts(c).meta for c in children)
-        distinct = tuple(children.index(c) for c in dict.fromkeys(children))
         constant = self._constant(symbol, children, attributes)
-        return self.pricer.seconds(symbol, meta, metas, distinct, attributes, constant)
+        return self.pricer.seconds(symbol, meta, metas, children, attributes, constant)
 
     def _constant(
         self, symbol: Symbol, children: tuple[Node, ...], attributes: tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any  # JSON
 
@@ -15,7 +16,7 @@ import eqsat
 import rewrites
 from eqsat.capture import capture
 from eqsat.check import check
-from eqsat.compare.egraph import view
+from eqsat.choose import Found
 from eqsat.compare.lowering import Lowered, eager, lowered, modelled
 from eqsat.compare.program import Program, Source, Subject, subject
 from eqsat.compare.task import (
@@ -32,6 +33,7 @@ from eqsat.compare.task import (
 from eqsat.cost.model import CostModel
 from eqsat.hint import hint
 from eqsat.observe import first_line
+from eqsat.page.classes import LIMIT, egraph
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Saturation
@@ -75,7 +77,13 @@ def captured(source: Source, size: str, seed: int) -> ExportedProgram:
     return found.program
 
 
-def optimized(task: Task, program: Program, cost: CostModel, options: Options) -> eqsat.Result:
+def optimized(
+    task: Task,
+    program: Program,
+    cost: CostModel,
+    options: Options,
+    observe: Callable[[Found], None] | None = None,
+) -> eqsat.Result:
     """The result of one of our searches; rules, cost, limits and check are those of every other."""
     args, kwargs = (program.args, program.kwargs)
     return eqsat.optimize(
@@ -93,6 +101,7 @@ def optimized(task: Task, program: Program, cost: CostModel, options: Options) -
         check=options.check,
         search=SEARCHES[task.arm],
         cache=False,
+        observe=observe,
     )
 
 
@@ -115,7 +124,9 @@ def _theirs(task: Task, cost: CostModel) -> Row:
 
 def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: Options) -> Row:
     """The row of one of our searches."""
-    result = optimized(task, program, cost, options)
+    seen = list[Found]()
+    observe = seen.append if task.arm == SATURATION else None
+    result = optimized(task, program, cost, options, observe)
     report = result.report
     given = captured(task.source, task.size, task.seed)
     after = given if report.kept is not None else result.program
@@ -132,8 +143,8 @@ def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: O
         shown["max_error"] = _number(compared.max_error)
         if not compared.passed:
             shown["error"] = f"differs from eager: {compared.probes[0].difference}"
-    if task.arm == SATURATION and report.saturation is not None:
-        shown["egraph"] = view(given, cost, options, report.saturation.enodes)
+    if seen and report.saturation is not None and report.saturation.enodes <= LIMIT:
+        shown["egraph"] = egraph(seen[0])
     return shown
 
 

@@ -21,6 +21,7 @@ from eqsat.compare.ray import on_ray
 from eqsat.compare.runner import processes
 from eqsat.compare.task import ARMS, Failure, Key, Options, Task, blank
 from eqsat.cost.device import load
+from eqsat.page import write
 
 FILE, PAGE = "results.jsonl", "page.html"
 Row = dict[str, Any]
@@ -80,7 +81,7 @@ def compare(choice: Choice, output: Path, run: Run) -> tuple[RenderableType, boo
         ordered = _ordered(rows, tasks)
         results.write(path, ordered)
     asked = [rows[task.key] for task in tasks]
-    _page(ordered, output / PAGE)
+    write(ordered, output / PAGE)
     return listing(asked), not any(row["error"] for row in asked)
 
 
@@ -216,17 +217,6 @@ def _ordered(rows: dict[Key, Row], tasks: Iterable[Task]) -> list[Row]:
     """The rows in the order of the tasks, and after them all others."""
     keys = [task.key for task in tasks if task.key in rows]
     return [rows[key] for key in dict.fromkeys([*keys, *sorted(rows)])]
-
-
-def _page(rows: Sequence[Row], path: Path) -> None:
-    """Writes the page, where there is what makes it."""
-    try:
-        page = importlib.import_module("eqsat.page")
-    except ModuleNotFoundError as error:
-        if error.name != "eqsat.page":
-            raise
-        return
-    page.write(rows, path)
 
 
 class _progress:  # noqa: N801 - it is used as a function
