@@ -30,6 +30,7 @@ ARMS = {
     "inductor-plain": ("Inductor, no patterns", "#6a7482"),
     "inductor": ("Inductor", "#b8742a"),
     "inductor-freezing": ("Inductor, freezing", "#d4a72c"),
+    "sharing": ("sharing, no rules", "#5d6f4f"),
     "greedy": ("greedy", "#2fa08c"),
     "fixpoint": ("greedy to a fixpoint", "#7d9a2c"),
     "backtracking": ("backtracking", "#a259b5"),

@@ -25,6 +25,7 @@ from eqsat.compare.task import (
     PATCHES,
     SATURATION,
     SEARCHES,
+    SHARING,
     STOCK,
     Options,
     Task,
@@ -106,7 +107,9 @@ def optimized(
 
 
 def rules(arm: str) -> tuple[Rewrite, ...]:
-    """The rules of an arm: the default ones, and for the last one Inductor's own."""
+    """The rules of an arm: none to share only, or the default ones, in the last Inductor's too."""
+    if arm == SHARING:
+        return ()
     return tuple(rewrites.DEFAULT + rewrites.inductor() if arm == BOTH else rewrites.DEFAULT)
 
 
@@ -117,6 +120,7 @@ def _theirs(task: Task, cost: CostModel) -> Row:
     ours = found.graph is given.graph  # whose nodes the kernels name
     return _costs(found) | {
         "modelled": modelled(given, cost).times.seconds if task.arm == STOCK else None,
+        "unfused": eager(given, cost).times.seconds if task.arm in (EAGER, STOCK) else None,
         "graph_before": nodes(given.graph, found if ours else None),
         "graph_after": nodes(found.graph, found),
     }
@@ -133,6 +137,7 @@ def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: O
     found = lowered(after, cost)
     shown = _costs(found) | _search(report) | {
         "modelled": modelled(after, cost).times.seconds,
+        "unfused": eager(after, cost).times.seconds,
         "expected": [{"text": e.text, "found": bool(e.found(result))} for e in of.expected],
         "graph_before": nodes(given.graph, None),
         "graph_after": nodes(after.graph, found),

@@ -15,12 +15,16 @@ from eqsat.saturate import Limits
 
 EAGER, PLAIN, STOCK, FREEZING = "eager", "inductor-plain", "inductor", "inductor-freezing"
 GREEDY, FIXPOINT, BACKTRACKING = "greedy", "fixpoint", "backtracking"
-SATURATION, BOTH = "saturation", "saturation-inductor"
-ARMS = (EAGER, PLAIN, STOCK, FREEZING, GREEDY, FIXPOINT, BACKTRACKING, SATURATION, BOTH)
-"""What is compared: eager mode, Inductor without patterns, as it is, with frozen weights; then our
-rules by three searches and by saturation, and saturation with Inductor's own rules as well."""
+SHARING, SATURATION, BOTH = "sharing", "saturation", "saturation-inductor"
+ARMS = (
+    *(EAGER, PLAIN, STOCK, FREEZING),
+    *(SHARING, GREEDY, FIXPOINT, BACKTRACKING, SATURATION, BOTH),
+)
+"""What is compared: eager mode, Inductor without patterns, as it is, with frozen weights; then an
+e-graph without rules, our rules by three searches and by saturation, and with Inductor's too."""
 SEARCHES = {name: name for name in (GREEDY, FIXPOINT, BACKTRACKING, SATURATION)} | {
-    BOTH: SATURATION
+    SHARING: SATURATION,
+    BOTH: SATURATION,
 }
 """The search of each arm that is ours."""
 PATCHES: dict[str, dict[str, Any]] = {
@@ -103,9 +107,9 @@ def blank(task: Task, options: Options) -> dict[str, Any]:
     found: dict[str, Any] = dict(
         zip(("entry", "size", "arm", "profile", "seed"), task.key, strict=True)
     )
-    nothing = ("set", "predicted", "modelled", "kernels", "bytes", "flops", "kernel_source",
-               "measured", "max_error", "enodes", "stop", "gap", "kept", "graph_before",
-               "graph_after", "egraph", "error")  # fmt: skip
+    nothing = ("set", "predicted", "modelled", "unfused", "kernels", "bytes", "flops",
+               "kernel_source", "measured", "max_error", "enodes", "stop", "gap", "kept",
+               "graph_before", "graph_after", "egraph", "error")  # fmt: skip
     lists = ("kernel_list", "expected", "rules", "iterations")
     found |= {"about": "", **dict.fromkeys(nothing), **{name: [] for name in lists}}
     return found | {"optimizer": {}} | header(task, options)

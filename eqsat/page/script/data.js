@@ -8,6 +8,7 @@ const ARMS = {
   "inductor-plain": ["Given", "The given program through Inductor, its pattern matcher off"],
   "inductor": ["Inductor", "Stock Inductor, with its own patterns"],
   "inductor-freezing": ["Freezing", "Stock Inductor with freezing: weights are constants"],
+  "sharing": ["Sharing", "No rules: equal values are computed once, what is not read is left out"],
   "greedy": ["Greedy", "Our rules, greedily: one sweep in Inductor's order"],
   "fixpoint": ["Fixpoint", "Our rules, greedily, until nothing changes"],
   "backtracking": ["Backtracking", "Our rules, over a queue of whole programs, as TASO does it"],

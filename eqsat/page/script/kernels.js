@@ -111,7 +111,7 @@ function optimizerSteps(table, entry) {
   const steps = distinct(runs.flatMap((r) => Object.keys(r.optimizer)));
   const sum = (r) => Object.values(r.optimizer).reduce((a, b) => a + b, 0);
   const most = Math.max(...runs.map(sum));
-  const shade = (step) => `var(--arm-${steps.indexOf(step) % 9})`;
+  const shade = (step) => `var(--arm-${steps.indexOf(step) % ORDER.length})`;
   return h("div", { class: "panel" }, h("h3", {}, "Time of the optimizer"),
     h("div", { class: "legend" }, steps.map((x) => h("span", {}, h("i", { style: { background: shade(x) } }), x))),
     runs.map((r) => h("div", { class: "arm-bar" }, h("div", { class: "arm-name" }, armName(r.arm)),
