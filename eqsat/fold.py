@@ -17,7 +17,11 @@ from eqsat.effect import effect
 from eqsat.meta import Symbolic
 
 aten = torch.ops.aten
-_FILLS = (aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default)
+_FILLS = (
+    *(aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default),
+    *(aten.empty.memory_format, aten.empty_strided.default),
+)
+"""Calls that read nothing, and that a compiler makes part of what reads them."""
 _SHAPED = ("view", "reshape", "squeeze", "unsqueeze", "expand", "alias", "detach")
 _VIEWS = frozenset({*_SHAPED, "permute", "transpose", "t", "slice", "select"})
 

@@ -13,6 +13,7 @@ import eqsat
 from eqsat.rewrite import ROUNDING, Rewrite
 from eqsat.settings import ALWAYS
 
+aten = torch.ops.aten
 X = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
 ASSOCIATE = Rewrite(
     "matmul-associate", lambda a, b, c: ((a @ b) @ c, a @ (b @ c)), numerics=ROUNDING
@@ -97,6 +98,26 @@ def test_returned_constants_are_made_anew_at_every_call() -> None:
         for made, wanted in zip(result.module(X), expected, strict=True):
             torch.testing.assert_close(made, wanted)
             made.zero_()
+
+
+def test_memory_that_a_result_is_laid_out_in_is_no_constant() -> None:
+    class Last(nn.Module):
+        """Returns the last of 512 rows with the strides of them all."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(256, 4096)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x)[:, -1]
+
+    module, x = Last().eval(), torch.randn(4, 512, 256)
+    result = eqsat.optimize(module, (x,), device="h200")
+    assert result.report.kept is None
+    assert not constants(result.program)
+    assert result.module(x).stride() == module(x).stride() == (512 * 4096, 1)
+    (linear,) = result.program.graph.find_nodes(op="call_function", target=aten.linear.default)
+    assert linear.meta["val"].numel() == 4 * 4096
 
 
 def test_buffer_that_is_written_is_not_folded() -> None:

@@ -234,6 +234,18 @@ def test_real_kernels_need_a_gpu() -> None:
         kernels(symbolic_trace(nn.ReLU()), H200, [torch.ones(4)], pretend=False)
 
 
+@pytest.mark.skipif(not NO_GPU, reason="with a GPU nothing is pretended")
+def test_results_with_gaps_are_written_where_they_lie() -> None:
+    def gapped(x: Tensor) -> Tensor:
+        memory = torch.empty(5000)
+        strides = [4096, 1]
+        laid = torch.as_strided_scatter(memory, torch.relu(x), [2, 512], strides, 0)
+        return torch.as_strided(laid, [2, 512], strides, 0)
+
+    (kernel,) = made(gapped, [torch.ones(2, 512)])
+    assert kernel.written <= 2 * 2 * 512 * 4  # and not the gaps
+
+
 def test_every_patch_finds_what_it_replaces() -> None:
     assert nogpu.missing() == ()
     assert all(patch.answers for patch in nogpu.PATCHES)

@@ -26,7 +26,16 @@ import torch
 from eqsat.cost.device import Device
 from eqsat.cost.inductor.attention import attention_on
 from eqsat.cost.inductor.card import card_of
-from eqsat.cost.inductor.standin import StandIn, answer, as_cudnn, ask, by_operators, on_cpu, static
+from eqsat.cost.inductor.standin import (
+    StandIn,
+    answer,
+    as_cudnn,
+    ask,
+    by_operator,
+    by_operators,
+    on_cpu,
+    static,
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,12 @@ PATCHES: tuple[Patch, ...] = (
         _FAKE + "FakeTensor.__getitem__",
         '"PyTorch is not linked with support for cuda devices" from `x[index]` in a decomposition',
         by_operators,
+        inherited=True,
+    ),
+    Patch(
+        _FAKE + "FakeTensor.copy_",
+        '"PyTorch is not linked with support for cuda devices" where Inductor writes into a view',
+        by_operator,
         inherited=True,
     ),
     Patch(

@@ -79,6 +79,15 @@ def as_cudnn(_: Card, original: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
+def by_operator(_: Card, __: Any) -> Callable[..., Tensor]:
+    """`Tensor.copy_` for fake tensors, as the operator itself, which asks no device."""
+
+    def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+        return torch.ops.aten.copy_.default(self, src, non_blocking)
+
+    return copy
+
+
 def by_operators(_: Card, __: Any) -> Callable[[Tensor, Any], Any]:
     """`Tensor.__getitem__` for fake tensors, as the operators that torch makes of it."""
     aten = torch.ops.aten
