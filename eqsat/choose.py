@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from eqsat.clock import Clock
 from eqsat.cost.additive import FUSED_SHARE
-from eqsat.cost.model import Prediction
+from eqsat.cost.model import CostModel, Prediction
 from eqsat.decode import decode
 from eqsat.encode import Encoding
 from eqsat.fold import Folding, finish
@@ -104,6 +104,14 @@ class Found:
     ground: Ground
     candidates: tuple[Candidate, ...]
     winner: Candidate | None
+
+    def under(self, cost: CostModel) -> Found:
+        """What would be chosen of the same e-graph at other prices; no rule runs again."""
+        settings = replace(self.ground.settings, cost=cost)
+        ground = replace(self.ground, settings=settings, problems={})
+        found = tuple(candidates(ground, Clock()))
+        given = cost.estimate(ground.encoding.graph)
+        return Found(ground, found, best(found, given, settings.margin))
 
 
 def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
@@ -257,7 +265,7 @@ def _copied(graph: Graph) -> Graph:
     return copy
 
 
-def best(found: list[Candidate], given: Prediction, margin: float) -> Candidate | None:
+def best(found: Sequence[Candidate], given: Prediction, margin: float) -> Candidate | None:
     """The best candidate that is better than the given program by `margin`; None if none is."""
     better = [c for c in found if c.prediction.improves(given, margin)]
     winner = better[0] if better else None

@@ -73,6 +73,33 @@ def test_readings_that_choose_the_same_are_one_candidate() -> None:
     assert report.operators_after["aten.matmul.default"] == 1
 
 
+class LowRank(nn.Module):
+    """Two thin layers, which are one launch less as a wide one, and many more FLOPs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(512, 16, bias=False), nn.Linear(16, 512)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.up(self.down(x)))
+
+
+def test_the_same_e_graph_is_read_at_other_prices() -> None:
+    seen = list[choose.Found]()
+    model, inputs = LowRank().eval(), (torch.randn(4, 512),)
+    result = eqsat.optimize(model, inputs, device="h200", mode="graph", observe=seen.append)
+    again = seen[0].under(eqsat.CostModel.of("h200", "graph"))
+    assert again.winner is not None
+    assert again.winner.prediction == result.report.after
+    assert again.ground.snapshot is seen[0].ground.snapshot
+    elsewhere = seen[0].under(eqsat.CostModel.of("cpu"))
+    assert elsewhere.winner is None  # a core would rather launch twice
+    kept = eqsat.optimize(model, inputs, device="cpu")
+    assert kept.report.kept is not None
+    assert kept.report.before is not None
+    assert elsewhere.candidates[0].prediction.seconds == kept.report.before.seconds
+
+
 def test_what_is_chosen_is_what_the_report_predicts() -> None:
     report = check("auto")
     (chosen,) = [e for e in report.extractions if e.chosen]

@@ -148,6 +148,19 @@ def test_views_are_free() -> None:
     assert found == []
 
 
+def test_a_result_with_gaps_is_written_once_where_it_lies() -> None:
+    def gapped(x: torch.Tensor) -> torch.Tensor:
+        memory, strides = torch.empty(5000), (4096, 1)
+        laid = torch.as_strided_scatter(memory, x, x.shape, strides, 0)
+        return torch.as_strided(laid, x.shape, strides, 0)
+
+    x, w = torch.ones(2, 512), torch.ones(512, 512)
+    (fused,) = kernels(lambda x: gapped(x.relu()), x)
+    assert (fused.kind, fused.written) == ("pointwise", x.nbytes)
+    product, copied = kernels(lambda x, w: gapped(x @ w), x, w)
+    assert (product.kind, copied.kind, copied.written) == ("extern", "pointwise", x.nbytes)
+
+
 def test_products_stand_alone() -> None:
     x, w = torch.randn(32, 16), torch.randn(16, 8)
     found = kernels(lambda x, w: (x.exp() @ w).relu(), x, w)

@@ -116,9 +116,14 @@ def _as_strided(call: Call) -> Operation:
     """The operand goes to memory first (`needs_realized_inputs`), for its storage is read.
 
     Where the strides are those of a dense tensor it is a reshape, but on a CPU: of the
-    decompositions that Inductor uses, only some for a CPU contain it.
+    decompositions that Inductor uses, only some for a CPU contain it. What was scattered into fresh
+    memory, and is read where it lies, is written there once (`reinplace_inplaceable_ops`).
     """
     x = call.tensor(0, "self")
+    if x.name == "as_strided_scatter" and x.inputs[0].name in _EMPTY:
+        _, written = x.inputs
+        if written.shape == call.shape:
+            return call.program.pointwise("copy_", written, strides=call.strides)
     dense = call.strides == contiguous(call.shape) and x.strides == contiguous(x.shape)
     if call.device.backend == "triton" and dense and math.prod(x.shape) == math.prod(call.shape):
         return call.program.reshape(x, call.shape)
@@ -166,6 +171,7 @@ def _copied(call: Call) -> Operation:
     return p.pointwise("copy_", new, strides=old.strides)
 
 
+_EMPTY = ("empty", "empty_strided")
 TABLE: Mapping[str, Expansion] = {
     **dict.fromkeys(("alias", "detach", "lift_fresh", "lift_fresh_copy", "lift"), _alias),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout_eval"), _alias),
