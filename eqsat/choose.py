@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,13 @@ from eqsat.fusion import extract_fused
 from eqsat.problem import Problem, problem
 from eqsat.settings import AUTO, FUSED, Settings
 from eqsat.snapshot import Snapshot
-from extract import Choice, Selection, dag_cost, judge
+from extract import Choice, Selection, dag_cost, judge, tree
 from extract.selection import select
 
 LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
+LEAST_SECONDS = 0.05
+PREPARING = 1e-4
+"""Seconds for each e-node that extractors take before they look at the clock."""
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
 CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.conv2d.default)
 SHARES = (FUSED_SHARE, 0.1)
@@ -70,6 +74,7 @@ class Ground:
     mode: FakeTensorMode
     constants: Mapping[str, Tensor]
     fixed: Choice | None = None  # e-nodes of the snapshot: what a greedy search came to
+    deadline: float = math.inf  # of time.perf_counter(), for all readings
     problems: dict[tuple[bool, float], Problem] = field(default_factory=dict[Any, Any])
 
     def priced(self, ahead: bool, share: float) -> Problem:
@@ -83,6 +88,18 @@ class Ground:
                 fused_share=share,
             )
         return self.problems[ahead, share]
+
+    def left(self) -> float:
+        """Seconds that are left for all readings."""
+        return self.deadline - time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds that one reading may take."""
+        return min(self.settings.time_limit, max(self.left(), LEAST_SECONDS))
+
+    def late(self) -> bool:
+        """Whether there is no time left for another reading by an extractor."""
+        return self.left() < PREPARING * len(self.snapshot.symbols)
 
     def budget(self) -> int:
         """Bytes that constants computed ahead may take."""
@@ -121,6 +138,8 @@ def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
     """
     found: list[Candidate] = []
     for name, extract in readings(ground.settings) if ground.fixed is None else GREEDILY:
+        if found and ground.late():
+            break
         for ahead in (True, False) if ground.budget() else (False,):
             with clock("extract"):
                 read = extract(ground, ahead, [c.selection.choice for c in found])
@@ -168,7 +187,8 @@ def _by_enodes(ground: Ground, ahead: bool, _: Sequence[Choice], *, share: float
     choices = ground.priced(ahead, share)
     egraph, given = choices.egraph, choices.given
     settings = ground.settings
-    selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
+    extract = tree if ground.late() else settings.extract
+    selection = extract(egraph, time_limit=ground.seconds(), seeds=[given])
     judge(egraph, selection)
     cost = dag_cost(egraph, given)
     if selection.cost >= cost * (1 - LEAST_GAIN):
@@ -179,10 +199,11 @@ def _by_enodes(ground: Ground, ahead: bool, _: Sequence[Choice], *, share: float
 def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | None:
     """The selection whose kernels are cheapest, no worse than those of the other candidates.
 
-    Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes.
+    Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes, or without time.
     """
     choices = ground.priced(ahead, FUSED_SHARE)
-    if ground.settings.extractor == AUTO and len(choices.enodes) > WHOLE:
+    hurried = ground.left() < 2 * ground.settings.time_limit  # cuts are made by no clock
+    if ground.settings.extractor == AUTO and (hurried or len(choices.enodes) > WHOLE):
         return None
     selection = extract_fused(
         ground.snapshot,
@@ -190,7 +211,7 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
         ground.settings.cost,
         choices,
         fold=ahead,
-        time_limit=ground.settings.time_limit,
+        time_limit=ground.seconds(),
         seeds=[choices.given, *seeds],
     )
     return Read(choices, selection, ahead)

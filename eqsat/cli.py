@@ -34,6 +34,7 @@ from eqsat.verify import command
 from eqsat.verify.workers import chosen_rules
 
 LIMITS = Limits()
+_UNITS = {"K": 10, "M": 20, "G": 30}
 
 app = typer.Typer(
     help="Equality saturation for PyTorch: an equal and faster program, and the reason why.",
@@ -109,6 +110,14 @@ def optimize(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Search anew, and keep nothing of it.")
     ] = False,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help="Memory for the search, such as 800M or 4G: the e-graph grows no more."),
+    ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option("--isolate", help="Search in a process that is killed beyond its limits."),
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -143,6 +152,8 @@ def optimize(
                 hints=hints,
                 check=not no_check,
                 cache=not no_cache,
+                memory_limit=None if memory_limit is None else _bytes(memory_limit),
+                isolate=isolate,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
         _write(result, output, report_file)
@@ -329,6 +340,15 @@ def _hint(text: str) -> tuple[str, int]:
     if not name or not size.isdecimal():
         raise ValueError(f"a hint is name=size, such as batch=8, not {text!r}")
     return name, int(size)
+
+
+def _bytes(text: str) -> int:
+    """The number in a size such as 4G, 800M or 1000000."""
+    unit = _UNITS.get(text[-1:].upper(), 0)
+    number = text[:-1] if unit else text
+    if not number.isdecimal():
+        raise ValueError(f"a size is a number of bytes, or one with K, M or G, not {text!r}")
+    return int(number) << unit
 
 
 def _load(path: Path, debug: bool) -> ExportedProgram:

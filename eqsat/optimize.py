@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
+from eqsat.apart import LostError
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
 from eqsat.choose import Found
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
+from eqsat.isolate import isolated
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Report
@@ -78,6 +81,8 @@ def optimize(
     hints: Mapping[str, int] | None = None,
     check: bool = True,
     cache: bool = True,
+    memory_limit: int | None = None,
+    isolate: bool = False,
     progress: Callable[[IterationSize], None] | None = None,
     observe: Callable[[Found], None] | None = None,
 ) -> Result:
@@ -105,11 +110,28 @@ def optimize(
     Inductor's cache folder: weights are folded anew, and the check runs as ever. `observe` is shown
     the e-graph and what was read from it, before anything is rebuilt; such a search is made anew.
 
+    `memory_limit` (bytes, beyond what the process held before) ends the growth of the e-graph. The
+    rules of one iteration run to its end, though; with `isolate` the search is a process of its
+    own, which is killed where it takes more memory, or half as long again as `limits` and
+    `time_limit` allow together. Whatever becomes of it, the given program comes back.
+
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
-        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin, search
+        rules,
+        device,
+        mode,
+        numerics,
+        extractor,
+        limits,
+        time_limit,
+        fold_budget,
+        margin,
+        search,
+        memory_limit,
     )
+    if isolate and observe is not None:
+        raise ValueError("observe is shown the e-graph, which isolate leaves in another process")
     clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
@@ -123,15 +145,8 @@ def optimize(
         functional = captured.program
         constants = constants_of(functional)
         with hinted(functional.graph, hints):
-            found = searched(
-                functional.graph,
-                constants,
-                settings,
-                clock,
-                progress,
-                cached=cache,
-                observe=observe,
-            )
+            look = isolated if isolate else partial(searched, observe=observe)
+            found = look(functional.graph, constants, settings, clock, progress, cached=cache)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, found.winner.folded)
@@ -140,6 +155,8 @@ def optimize(
                 verdict = _verify(captured, result, numerics)
         with clock("build"):
             module = drop_in(result)
+    except LostError as error:
+        return _kept(captured, settings, str(error), clock)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
         return _kept(captured, settings, reason, clock, found=found)

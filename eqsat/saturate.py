@@ -16,6 +16,7 @@ from eqsat.engine import Engine, RunStats, quote
 from eqsat.interval import Interval, bounded, interval_of, read
 from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
+from eqsat.resident import resident
 from eqsat.rewrite import Rewrite, require_unique
 from eqsat.siblings import sibling_rules, unbiased
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
@@ -33,6 +34,7 @@ class StopReason(StrEnum):
     ITERATIONS = "iteration limit"
     ENODES = "e-node limit"
     SECONDS = "time limit"
+    MEMORY = "memory limit"
     INTERRUPTED = "interrupted"
 
 
@@ -87,16 +89,18 @@ def saturate(
     rules: Sequence[Rewrite],
     limits: Limits,
     progress: Callable[[IterationSize], None] | None = None,
+    memory: int | None = None,
 ) -> tuple[Snapshot, Saturation]:
     """The e-graph of `encoding` after `rules`, read back, with the record of the search.
 
+    It grows until it takes half of `memory` bytes: to read it takes as much again.
     Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found
     is kept. Raises EngineError when the e-graph breaks.
     """
     require_unique(rules)
     with closing(Engine(encoding.oracle)) as engine:
         _fill(engine, encoding, rules)
-        watch = _Watch(limits, progress)
+        watch = _Watch(limits, progress, memory)
         if rules:
             with _interruptible(watch):
                 stats = engine.run(limits.iterations, limits.matches, watch)
@@ -198,8 +202,14 @@ def _counts(rules: Sequence[Rewrite], snapshot: Snapshot, stats: RunStats) -> tu
 class _Watch:
     """Sees the size once an iteration and decides whether to stop."""
 
-    def __init__(self, limits: Limits, progress: Callable[[IterationSize], None] | None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        progress: Callable[[IterationSize], None] | None,
+        memory: int | None,
+    ) -> None:
         self.limits = limits
+        self.most = None if memory is None else (resident() or 0) + memory // 2
         self.progress = progress
         self.sizes: list[IterationSize] = []
         self.interrupted = False
@@ -219,6 +229,8 @@ class _Watch:
             self.stop = StopReason.INTERRUPTED
         elif spent > self.limits.seconds:
             self.stop = StopReason.SECONDS
+        elif self.most is not None and (resident() or 0) > self.most:
+            self.stop = StopReason.MEMORY
         elif size > self.limits.enodes:
             self.stop = StopReason.ENODES
         elif len(self.sizes) > QUIET and self.sizes[-1 - QUIET].enodes == size:
