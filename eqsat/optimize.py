@@ -30,6 +30,7 @@ from eqsat.saturate import IterationSize, Limits
 from eqsat.search import Search
 from eqsat.search import search as searched
 from eqsat.settings import SATURATION, Settings
+from eqsat.turn import in_turn
 from extract import Extract
 
 LIMITS = Limits()
@@ -62,6 +63,7 @@ class Result:
             torch._inductor.aoti_compile_and_package(self.program, package_path=str(part))
 
 
+@in_turn
 def optimize(
     program: torch.nn.Module | ExportedProgram,
     args: Sequence[Any] | None = None,
@@ -114,6 +116,8 @@ def optimize(
     rules of one iteration run to its end, though; with `isolate` the search is a process of its
     own, which is killed where it takes more memory, or half as long again as `limits` and
     `time_limit` allow together. Whatever becomes of it, the given program comes back.
+
+    Calls in several threads wait for each other; processes run beside each other.
 
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
