@@ -22,6 +22,7 @@ from eqsat.decode import decode
 from eqsat.encode import Encoding
 from eqsat.fold import Folding, finish
 from eqsat.fusion import extract_fused
+from eqsat.peak import NOTHING, Memory, exceeds, memory
 from eqsat.problem import Problem, problem
 from eqsat.settings import AUTO, FUSED, Settings
 from eqsat.snapshot import Snapshot
@@ -62,6 +63,7 @@ class Candidate:
     graph: Graph
     folding: Folding
     prediction: Prediction
+    memory: Memory = NOTHING
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Ground:
     constants: Mapping[str, Tensor]
     fixed: Choice | None = None  # e-nodes of the snapshot: what a greedy search came to
     deadline: float = math.inf  # of time.perf_counter(), for all readings
+    memory: Memory | None = None  # of the given program
     problems: dict[tuple[bool, float], Problem] = field(default_factory=dict[Any, Any])
 
     def priced(self, ahead: bool, share: float) -> Problem:
@@ -88,6 +91,13 @@ class Ground:
                 fused_share=share,
             )
         return self.problems[ahead, share]
+
+    def allowed(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Those that take no more memory than the settings allow."""
+        growth, given = self.settings.max_memory_growth, self.memory
+        if growth is None or given is None:
+            return list(found)
+        return [c for c in found if not exceeds(c.memory, given, growth)]
 
     def left(self) -> float:
         """Seconds that are left for all readings."""
@@ -125,10 +135,10 @@ class Found:
     def under(self, cost: CostModel) -> Found:
         """What would be chosen of the same e-graph at other prices; no rule runs again."""
         settings = replace(self.ground.settings, cost=cost)
-        ground = replace(self.ground, settings=settings, problems={})
+        ground = replace(self.ground, settings=settings, problems={}, deadline=math.inf)
         found = tuple(candidates(ground, Clock()))
         given = cost.estimate(ground.encoding.graph)
-        return Found(ground, found, best(found, given, settings.margin))
+        return Found(ground, found, best(ground.allowed(found), given, settings.margin))
 
 
 def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
@@ -155,9 +165,10 @@ def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
             if ahead and not strict and _convolves(candidate.graph):
                 laid = f"{name}, weights channels-last"
                 again = _candidate(laid, ground, read, True, clock)
-                if again is not None and _memory(again, ground) <= _memory(candidate, ground):
+                if again is not None and again.memory.constants <= candidate.memory.constants:
                     found.append(again)  # else a weight is read in both layouts
-            break
+            if ground.allowed([candidate]):
+                break  # else nothing computed ahead may take less
     return found
 
 
@@ -232,14 +243,6 @@ def _as_fixed(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read:
 GREEDILY: tuple[tuple[str, Reading], ...] = (("as rewritten", _as_fixed),)
 
 
-def _memory(candidate: Candidate, ground: Ground) -> int:
-    """Bytes of the constants that a candidate keeps."""
-    kept = [n.name for n in candidate.graph.nodes if n.op == "placeholder"]
-    storages = [ground.constants[n].untyped_storage() for n in kept if n in ground.constants]
-    sizes = {storage._cdata: storage.nbytes() for storage in storages}
-    return sum(sizes.values()) + candidate.folding.bytes
-
-
 def _convolves(graph: Graph) -> bool:
     """Whether there is a 2-d convolution."""
     return any(
@@ -273,7 +276,8 @@ def _candidate(
             return None
     with clock("price"):
         prediction = ground.settings.cost.estimate(graph)
-    return Candidate(name, read.selection, decoded, read.ahead, graph, folding, prediction)
+    held = memory(graph, ground.constants, folding.bytes)
+    return Candidate(name, read.selection, decoded, read.ahead, graph, folding, prediction, held)
 
 
 def _copied(graph: Graph) -> Graph:

@@ -110,6 +110,12 @@ def optimize(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Search anew, and keep nothing of it.")
     ] = False,
+    memory_growth: Annotated[
+        float | None,
+        typer.Option(
+            "--max-memory-growth", help="Refuse results that take more than this times the memory."
+        ),
+    ] = None,
     memory_limit: Annotated[
         str | None,
         typer.Option(help="Memory for the search, such as 800M or 4G: the e-graph grows no more."),
@@ -154,6 +160,7 @@ def optimize(
                 cache=not no_cache,
                 memory_limit=None if memory_limit is None else _bytes(memory_limit),
                 isolate=isolate,
+                max_memory_growth=memory_growth,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
         _write(result, output, report_file)

@@ -78,6 +78,7 @@ def optimize(
     limits: Limits = LIMITS,
     time_limit: float = 5.0,
     fold_budget: int | None = None,
+    max_memory_growth: float | None = None,
     margin: float = MARGIN,
     search: str = SATURATION,
     hints: Mapping[str, int] | None = None,
@@ -95,7 +96,7 @@ def optimize(
     `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict"
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
-    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and
+    take at most `fold_budget` bytes, and as many again meanwhile (by default as many as the weights, at least 64 MiB; 0, and
     the default without rules, turns folding off). Dynamic dimensions cost what they cost at the
     sizes of the example inputs; `hints` gives others, by the name of a `Dim` or of its symbol as
     printed in the graph. With `check` the result runs beside the given program.
@@ -111,6 +112,9 @@ def optimize(
     With `cache`, what was found before for the same graph with the same settings is taken from
     Inductor's cache folder: weights are folded anew, and the check runs as ever. `observe` is shown
     the e-graph and what was read from it, before anything is rebuilt; such a search is made anew.
+
+    `max_memory_growth` refuses what buys speed with memory: 1.2 allows a fifth more than the given
+    program takes, of intermediates at their peak and weights together.
 
     `memory_limit` (bytes, beyond what the process held before) ends the growth of the e-graph. The
     rules of one iteration run to its end, though; with `isolate` the search is a process of its
@@ -133,6 +137,7 @@ def optimize(
         margin,
         search,
         memory_limit,
+        max_memory_growth,
     )
     if isolate and observe is not None:
         raise ValueError("observe is shown the e-graph, which isolate leaves in another process")
@@ -211,6 +216,8 @@ def _report(
         coverage={} if found is None else dict(found.coverage),
         cached=found is not None and found.cached,
         seconds=clock.seconds,
+        memory_before=None if found is None else found.memory,
+        memory_after=None if found is None else found.memory_after,
     )
 
 

@@ -26,6 +26,7 @@ from eqsat.encode import Encoding, encode
 from eqsat.fingerprint import fingerprint
 from eqsat.fold import Folding, compute, finish
 from eqsat.known import Known, known
+from eqsat.peak import Memory, exceeds, memory
 from eqsat.problem import Pricer
 from eqsat.recipe import build, write
 from eqsat.record import plain, read
@@ -76,10 +77,29 @@ class Search:
     given: Prediction
     candidates: tuple[Extraction, ...]
     winner: Better | None
+    memory: Memory
     cached: bool = False
+
+    @property
+    def memory_after(self) -> Memory | None:
+        """The memory of the winner."""
+        return next((c.memory for c in self.candidates if c.chosen), None)
 
     def no_better(self, settings: Settings) -> str:
         """Why no candidate is worth a change."""
+        growth = settings.max_memory_growth
+        taken = [
+            c.memory.total / max(self.memory.total, 1)
+            for c in self.candidates
+            if growth is not None
+            and exceeds(c.memory, self.memory, growth)
+            and c.predicted < self.given.seconds * (1 - max(settings.margin, 0.0))
+        ]
+        if taken:
+            return (
+                f"what is faster takes {min(taken):.3g} times the memory, and max_memory_growth "
+                f"allows {growth:.3g}"
+            )
         saving = max(1 - c.predicted / self.given.seconds for c in self.candidates)
         return (
             f"nothing faster by the margin of {settings.margin:.3g} of the time was found (the "
@@ -98,6 +118,7 @@ class Entry:
     after: Prediction | None
     steps: Any
     ahead: bool
+    memory: Memory
     lines: str
     """The hash of the text of the graph that `steps` make."""
 
@@ -145,7 +166,9 @@ def search(
     if slot is not None and found.saturation.stop is not StopReason.INTERRUPTED:
         with clock("cache"):
             _remember(slot, found)
-    return Search(found.coverage, found.saturation, found.given, found.candidates, better)
+    return Search(
+        found.coverage, found.saturation, found.given, found.candidates, better, found.memory
+    )
 
 
 @dataclass(frozen=True)
@@ -157,6 +180,7 @@ class Explored:
     given: Prediction
     candidates: tuple[Extraction, ...]
     winner: Candidate | None
+    memory: Memory
 
 
 def explore(
@@ -171,7 +195,7 @@ def explore(
     """What a search of the graph finds; it reads no constant, for the `facts` tell of them."""
     deadline = time.perf_counter() + settings.limits.seconds + settings.time_limit
     with clock("price"):
-        given = settings.cost.estimate(graph)
+        given, held = settings.cost.estimate(graph), memory(graph, constants)
     with clock("encode"):
         encoding = encode(graph, constants, facts)
     fixed, mode = None, fake_mode(graph)
@@ -182,13 +206,13 @@ def explore(
             )
         else:
             snapshot, fixed, saturation = rewritten(encoding, settings, progress)
-    ground = Ground(snapshot, encoding, settings, mode, constants, fixed, deadline)
+    ground = Ground(snapshot, encoding, settings, mode, constants, fixed, deadline, held)
     found = candidates(ground, clock)
-    winner = best(found, given, settings.margin)
+    winner = best(ground.allowed(found), given, settings.margin)
     if observe is not None:
         observe(Found(ground, tuple(found), winner))
     coverage, tried = dict(encoding.opaque), _extractions(found, winner)
-    return Explored(coverage, saturation, given, tried, winner)
+    return Explored(coverage, saturation, given, tried, winner, held)
 
 
 def rewritten(
@@ -234,6 +258,7 @@ def _extractions(found: Sequence[Candidate], winner: Candidate | None) -> tuple[
             predicted=c.prediction.seconds,
             kernels=len(c.prediction.kernels),
             chosen=c is winner,
+            memory=c.memory,
         )
         for c in found
     )
@@ -283,7 +308,15 @@ def told(
     """The search that an entry tells of, as JSON; raises where it does not fit the graph."""
     entry: Entry = read(Entry, data)
     winner = None if entry.after is None else _better(entry, names, constants, settings)
-    return Search(entry.coverage, entry.saturation, entry.given, entry.candidates, winner, cached)
+    return Search(
+        entry.coverage,
+        entry.saturation,
+        entry.given,
+        entry.candidates,
+        winner,
+        entry.memory,
+        cached,
+    )
 
 
 def _better(
@@ -315,6 +348,7 @@ def telling(found: Explored, names: Canonical) -> Any:
         None if winner is None else winner.prediction,
         steps,
         winner is not None and winner.ahead,
+        found.memory,
         lines,
     )
     return plain(entry)
