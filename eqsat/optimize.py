@@ -96,10 +96,11 @@ def optimize(
     `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict"
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
-    take at most `fold_budget` bytes, and as many again meanwhile (by default as many as the weights, at least 64 MiB; 0, and
-    the default without rules, turns folding off). Dynamic dimensions cost what they cost at the
-    sizes of the example inputs; `hints` gives others, by the name of a `Dim` or of its symbol as
-    printed in the graph. With `check` the result runs beside the given program.
+    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and the
+    default without rules, turns folding off), and no more than as many again on the way. Dynamic
+    dimensions cost what they cost at the sizes of the example inputs; `hints` gives others, by the
+    name of a `Dim` or of its symbol as printed in the graph. With `check` the result runs beside
+    the given program.
 
     `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
     order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`), or
