@@ -36,7 +36,7 @@ from eqsat.resident import resident
 RESULTS = Path(__file__).parent / "results" / "soak.md"
 HANG = 180.0
 """Seconds after which a run hangs."""
-WARM = 100
+WARM = 60
 """Runs of a worker before its memory is looked at: libraries load what they need."""
 SLOPE = 1.0
 """Megabytes that a hundred runs may leave behind."""
@@ -101,7 +101,7 @@ class Log:
     def slope(self) -> float:
         """Megabytes that a hundred runs leave behind, in the worker that did most runs."""
         longest = max((sizes[WARM:] for sizes in self.sizes), key=len, default=[])
-        if len(longest) < WARM:
+        if len(longest) < 2:
             return 0.0
         return float(np.polyfit(np.arange(len(longest)) / 100, np.array(longest) / 1e6, 1)[0])
 

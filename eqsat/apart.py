@@ -49,7 +49,7 @@ def apart(
     """
     if not hasattr(os, "fork"):
         raise ValueError(f"a process of its own needs os.fork, which {sys.platform} does not have")
-    before = resident() or 0
+    deadline, before = time.monotonic() + seconds, resident() or 0
     ours, theirs = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or both processes would write what is left in them
@@ -60,7 +60,7 @@ def apart(
             tempfile.tempdir = folder  # what a killed process leaves goes with it
             _child(work, theirs, seconds, memory)
         os.close(theirs)
-        child = _Child(pid, ours, time.monotonic() + seconds, memory, before)
+        child = _Child(pid, ours, deadline, memory, before)
         try:
             with _passing_on(pid):
                 return _answer(child, told)
@@ -121,7 +121,7 @@ class _Child:
     def over(self) -> bool:
         """Whether it is over a limit."""
         if time.monotonic() > self.deadline:
-            self.lost = "the search was killed: it took half as long again as its limits allow"
+            self.lost = "the search was killed: it took longer than its limits allow"
         held = resident(self.pid) if self.memory is not None else None
         if held is not None and self.memory is not None and held - self.before > self.memory:
             self.lost = f"the search was killed: it took more than {self.memory:,} bytes of memory"

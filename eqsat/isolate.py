@@ -18,7 +18,7 @@ from eqsat.saturate import IterationSize, StopReason
 from eqsat.search import Search, explore, recall, slot_of, telling, told
 from eqsat.settings import Settings
 
-PATIENCE = 1.3
+PATIENCE = 1.2
 """The share of its limits after which a search is killed; half as long again is promised."""
 
 

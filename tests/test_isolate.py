@@ -103,15 +103,15 @@ ENDS: dict[str, tuple[Callable[[], Any], str]] = {
     "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by signal 9"),
     "crashed": (_crash, "killed by signal 11"),
     "left": (lambda: os._exit(3), "exit code 3"),
-    "hung": (lambda: time.sleep(60), "half as long again"),
-    "stopped": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "half as long again"),
+    "hung": (lambda: time.sleep(60), "longer than its limits"),
+    "stopped": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "longer than its limits"),
 }
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_search_that_dies_gives_the_given_program_back(end: str) -> None:
     action, said = ENDS[end]
-    seconds = 0.3 if said.startswith("half") else 5.0
+    seconds = 0.3 if said.startswith("longer") else 5.0
     limits = Limits(seconds=seconds)
     report = check(rules=[during(action)], limits=limits, time_limit=seconds)
     assert said in (report.kept or "")
