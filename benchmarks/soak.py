@@ -27,16 +27,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from fuzzing import laws
 from fuzzing.survival import run, trial
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph_module
 
 from eqsat.cache import SUFFIX, load
 from eqsat.resident import resident
+from eqsat.verify import draw
 
 RESULTS = Path(__file__).parent / "results" / "soak.md"
 HANG = 180.0
 """Seconds after which a run hangs."""
-WARM = 60
+WARM = 200
 """Runs of a worker before its memory is looked at: libraries load what they need."""
 SLOPE = 1.0
 """Megabytes that a hundred runs may leave behind."""
@@ -66,9 +69,14 @@ def work(first: int) -> None:
 
 
 def settled() -> int:
-    """Bytes that this process holds once the caches of torch and Python are empty."""
+    """Bytes that this process holds without what torch, Python and the makers of programs keep."""
     graph_module._loader.eval_cache.clear()
+    FakeTensorMode.cache_clear()
     linecache.clearcache()
+    for module in (draw, laws):
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
@@ -185,7 +193,9 @@ def _watch(log: Log, first: int, ends: float, folder: Path) -> int:
                 log.add(read)
                 first = read["seed"] + 1
                 print(
-                    f"{log.runs} {read['end']} {read['seconds']:.1f} s", *read["faults"], flush=True
+                    f"{first} {read['end']} {read['seconds']:.1f} s {read['resident'] >> 20} MiB",
+                    *read["faults"],
+                    flush=True,
                 )
             return first
         finally:
