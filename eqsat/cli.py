@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import os
 import sys
-import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, cast
 
-import torch
 import typer
 from rich.console import Console, RenderableType
-from torch.export import ExportedProgram
 
 import eqsat
 import rewrites
-from eqsat import Limits, Result, themes
+from eqsat import Limits, Result, archive, themes
 from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
@@ -124,6 +120,10 @@ def optimize(
         bool,
         typer.Option("--isolate", help="Search in a process that is killed beyond its limits."),
     ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -143,7 +143,7 @@ def optimize(
             raise ValueError(f"{package}: a package is a .pt2 file")
         chosen = _chosen(rule_files or []).without(*(without or ()))
         hints = dict(_hint(text) for text in hint or ())
-        program = _load(model, debug)
+        program = archive.load(model, quiet=not debug, trusted=trust)
         with Console(stderr=True).status("optimizing") as status:
             result = eqsat.optimize(
                 program,
@@ -356,23 +356,6 @@ def _bytes(text: str) -> int:
     if not number.isdecimal():
         raise ValueError(f"a size is a number of bytes, or one with K, M or G, not {text!r}")
     return int(number) << unit
-
-
-def _load(path: Path, debug: bool) -> ExportedProgram:
-    """The program saved at `path`."""
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path}: not a .pt2 archive (as torch.export.save makes), or cut short")
-    if not debug:  # torch logs a traceback of its own
-        logging.disable(logging.WARNING)
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        hint = f"damaged, or saved by a torch that {torch.__version__} cannot read"
-        raise ValueError(f"{path}: {hint}") from error
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _chosen(files: list[Path]) -> RuleSet:
