@@ -386,8 +386,7 @@ def _writable(path: Path | None) -> None:
 
 def _write(result: Result, output: Path, report_file: Path | None) -> None:
     """The program and its report, each whole or not at all; then the report for the person."""
-    with replacing(output) as part:
-        result.save(part)
+    result.save(output)
     if report_file is not None:
         text = json.dumps(result.report.to_dict(), indent=2)
         with replacing(report_file) as part:

@@ -27,6 +27,7 @@ from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Limits
+from eqsat.saving import save
 from eqsat.search import Search
 from eqsat.search import search as searched
 from eqsat.settings import SATURATION, Settings
@@ -47,8 +48,11 @@ class Result:
     report: Report
 
     def save(self, path: str | Path) -> None:
-        """Write the program to a `.pt2` file that `torch.export.load` and AOTInductor read."""
-        torch.export.save(self.program, path)
+        """Write the program to a `.pt2` file that `torch.export.load` and AOTInductor read.
+
+        Whole or not at all: what was there before is replaced when all is written.
+        """
+        save(self.program, Path(path))
 
     def package(self, path: str | Path) -> None:
         """Compile the program into a `.pt2` package that runs where neither eqsat nor egglog is.
