@@ -17,7 +17,7 @@ from eqsat.interval import Interval, bounded, interval_of, read
 from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
 from eqsat.rewrite import Rewrite, require_unique
-from eqsat.siblings import sibling_rules, unbiased
+from eqsat.siblings import nested, sibling_rules
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
 
@@ -129,7 +129,9 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     }
     if any(rule.joins_neighbours for rule in useful):
         engine.command(*sibling_rules(needed, engine, texts.value))
-        facts["unbiased"] = unbiased(encoding.rows, constant)
+        pairs = nested(encoding.rows, constant)
+        facts["yields"] = [f"{a}\t{b}" for a, b in pairs.yields]
+        facts["holds"] = [f"{a}\t{b}" for a, b in pairs.holds]
     engine.insert(encoding.rows, encoding.metas, facts)
     for row in fills:
         fill = f"({FULL.name} {' '.join(map(quote, row.attributes))})"

@@ -15,6 +15,7 @@ from eqsat.meta import INVALID, Meta
 from eqsat.operators import OPERATORS
 from eqsat.raw import EgglogRule
 from eqsat.rewrite import Fact, Rewrite
+from eqsat.siblings import PARAMETERS
 from eqsat.snapshot import NUMBER, Symbol
 
 Environment = dict[str, Any]
@@ -98,8 +99,15 @@ class _Translation:
             return [f"(!= {a} {b})" for a, b in combinations(names, 2)]
         if fact.name == "neighbours":
             before = f"(mergeable {names[0]} kind before r0)"
-            return [before, f"(= after (follower {names[0]} kind before))", "(= r1 (Node after))"]
+            after = [f"(= after (follower {names[0]} kind before))", "(= r1 (Node after))"]
+            return [before, *after, *self._fixed()]
         return [f"({fact.name} {name})" for name in names]
+
+    def _fixed(self) -> Iterator[str]:
+        """The queries that the parameters of products are those that count."""
+        for i, side in enumerate(self.rewrite.left):
+            for n, name in zip(range(1, len(side.children)), PARAMETERS, strict=False):
+                yield f"(= r{i}_{n} ({name} r{i} r{i}_0))"
 
     def _v(self, name: str) -> str:
         return f"v_{name}"
