@@ -54,6 +54,7 @@ def problem(
     }
     returned = {snapshot.handles[handle] for handle in encoding.returned}
     given = {snapshot.enode(row) for row in encoding.rows}
+    masks, pointwise = _masks(snapshot), _pointwise(snapshot)
     nodes: list[tuple[int, float, Sequence[int]]] = []
     enodes: list[int] = []
     for k, symbol in enumerate(snapshot.symbols):
@@ -68,11 +69,28 @@ def problem(
         seconds = _price(pricer, snapshot, k)
         if cls in returned and symbol.operator in STRIDED and _enode(snapshot, k) not in given:
             seconds += pricer.copy_seconds(snapshot.metas[cls])
+        elif cls in masks and symbol.operator in STRIDED and not pointwise.isdisjoint(children):
+            seconds += pricer.copy_seconds(snapshot.metas[cls])
         nodes.append((cls, seconds, children))
         enodes.append(k)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
     egraph = EGraph.build(nodes, roots, snapshot.num_classes)
     return Problem(egraph, tuple(enodes), _given(snapshot, encoding, enodes))
+
+
+def _masks(s: Snapshot) -> frozenset[int]:
+    """The classes that are the mask of an attention, and not constant."""
+    attentions = (k for k, symbol in enumerate(s.symbols) if symbol.operator == "attention")
+    return frozenset(c for k in attentions for c in s.children[k][3:4]) - s.constant
+
+
+def _pointwise(s: Snapshot) -> frozenset[int]:
+    """The classes of what is pointwise: Inductor computes what is cut out of a mask once more."""
+    return frozenset(
+        cls
+        for symbol, cls in zip(s.symbols, s.classes, strict=True)
+        if symbol.operator in OPERATORS and OPERATORS[symbol.operator].kind is Kind.POINTWISE
+    )
 
 
 def _price(pricer: Pricer, s: Snapshot, k: int) -> float:
