@@ -25,10 +25,11 @@ from eqsat import Limits, Result, themes
 from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
-from eqsat.optimize import MARGIN
+from eqsat.numerics import NAMES
 from eqsat.replacing import replacing
-from eqsat.rewrite import NAMES, RuleSet
+from eqsat.rewrite import RuleSet
 from eqsat.rulefile import rules_of_file
+from eqsat.settings import MARGIN
 from eqsat.table import plain
 from eqsat.verify import command
 from eqsat.verify.workers import chosen_rules

@@ -23,9 +23,10 @@ from torch._inductor.pattern_matcher import (
 from torch.fx import Node
 
 from eqsat.expression import Attr, Expr, Var
+from eqsat.limits import Limits
 from eqsat.raw import EgglogRule
 from eqsat.rewrite import Fact, Rewrite
-from eqsat.saturate import IterationSize, Limits, RuleCount, Saturation, StopReason
+from eqsat.saturate import IterationSize, RuleCount, Saturation, StopReason
 from eqsat.terms import Refused, Terms, facts, target_of
 from eqsat.translate import computed_ahead, evaluate, symbol_of
 

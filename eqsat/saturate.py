@@ -14,6 +14,7 @@ from typing import Any
 from eqsat.encode import LEAF, Encoding
 from eqsat.engine import Engine, RunStats, quote
 from eqsat.interval import Interval, bounded, interval_of, read
+from eqsat.limits import Limits
 from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
 from eqsat.rewrite import Rewrite, require_unique
@@ -34,21 +35,6 @@ class StopReason(StrEnum):
     ENODES = "e-node limit"
     SECONDS = "time limit"
     INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop: rounds of rules, rows of the e-graph, seconds; matches of a rule in a round."""
-
-    iterations: int = 24
-    enodes: int = 100_000
-    seconds: float = 10.0
-    matches: int = 2_000
-
-    def __post_init__(self) -> None:
-        for name in ("iterations", "enodes", "seconds", "matches"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"Limits: {name} must be positive, not {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)

@@ -358,7 +358,8 @@ result = eqsat.optimize(program, time_limit=1.0)
 assert result.report.kept is None, result.report.kept
 result.save(sys.argv[1])
 print(result.report.folded_bytes)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+status = dict(line.split(":") for line in open("/proc/self/status"))
+print(int(status["VmHWM"].split()[0]) * 1024 - before)  # `ru_maxrss` begins with the parent's
 """
 
 

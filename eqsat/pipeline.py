@@ -19,19 +19,16 @@ from eqsat.choose import Found
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
+from eqsat.limits import Limits
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import IterationSize, Limits
+from eqsat.saturate import IterationSize
 from eqsat.search import Search
 from eqsat.search import search as searched
-from eqsat.settings import SATURATION, Settings
+from eqsat.settings import LIMITS, MARGIN, SATURATION, Settings
 from extract import Extract
-
-LIMITS = Limits()
-MARGIN = 0.05
-"""A predicted saving below it is no reason to change a program: predictions are that far off."""
 
 
 @dataclass(frozen=True)
