@@ -107,7 +107,7 @@ class Found:
 
     def under(self, cost: CostModel) -> Found:
         """What would be chosen of the same e-graph at other prices; no rule runs again."""
-        settings = replace(self.ground.settings, cost=cost)
+        settings = replace(self.ground.settings, device=cost.device, mode=cost.mode)
         ground = replace(self.ground, settings=settings, problems={})
         found = tuple(candidates(ground, Clock()))
         given = cost.estimate(ground.encoding.graph)

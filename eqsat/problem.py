@@ -67,9 +67,9 @@ def problem(
         elif isinstance(encoding.texts.meta(snapshot.metas[cls]), Scalar):
             children = ()
         seconds = _price(pricer, snapshot, k)
-        if cls in returned and symbol.operator in STRIDED and _enode(snapshot, k) not in given:
-            seconds += pricer.copy_seconds(snapshot.metas[cls])
-        elif cls in masks and symbol.operator in STRIDED and not pointwise.isdisjoint(children):
+        laid_out = cls in returned and _enode(snapshot, k) not in given
+        cut_out = cls in masks and not pointwise.isdisjoint(children)
+        if symbol.operator in STRIDED and (laid_out or cut_out):
             seconds += pricer.copy_seconds(snapshot.metas[cls])
         nodes.append((cls, seconds, children))
         enodes.append(k)
