@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from eqsat.cost.model import CostModel
+    from eqsat.culprit.bisect import bisect
     from eqsat.limits import Limits
     from eqsat.numerics import EXACT, RELAXED, ROUNDING
     from eqsat.pipeline import Result, optimize
+    from eqsat.reason.explain import explain
     from eqsat.report import Report
     from eqsat.rewrite import Rewrite
     from eqsat.saturate import StopReason
@@ -21,6 +23,8 @@ else:  # each name is imported when it is asked for: most processes need few of 
         "Result": "pipeline",
         "Rewrite": "rewrite",
         "StopReason": "saturate",
+        "bisect": "culprit.bisect",
+        "explain": "reason.explain",
         "optimize": "pipeline",
     }
 
@@ -48,5 +52,7 @@ __all__ = [
     "Result",
     "Rewrite",
     "StopReason",
+    "bisect",
+    "explain",
     "optimize",
 ]

@@ -22,6 +22,7 @@ from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
+FACTS = ("constant", "finite", "given", "varying")  # relations of one class
 MERGE_EVERY = 4  # iterations
 CLIMBS = 8  # operators that a slice climbs in an iteration: it has the whole program before it
 FAMILY = ("forget", "enter", "leave", "part", "line")
@@ -152,6 +153,7 @@ class Engine:
         self._symbols: dict[str, Symbol] = {}
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
         self._answers: dict[str, Any] = {}
+        self._recorded: dict[int, tuple[str, ...]] = {}
         self._on_iteration: Callable[[int], bool] = lambda _size: False
         self.stopped = False
         self.command(*PROGRAM)
@@ -288,6 +290,13 @@ class Engine:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.command(f'(input {relation} "{path.name}")')
 
+    def record(self, rule: int, kinds: Sequence[str], variables: Sequence[str]) -> str:
+        """The action that records what a rule's variables, of these kinds, stand for in a match."""
+        self._recorded[rule] = tuple(kinds)
+        sorts = ["T" if kind == "tensor" else "String" for kind in kinds]
+        self.command(f"(relation match_{rule} ({' '.join(sorts)}))")
+        return f"({' '.join([f'match_{rule}', *variables])})"
+
     def run(
         self, iterations: int, match_limit: int, on_iteration: Callable[[int], bool]
     ) -> RunStats:
@@ -369,5 +378,16 @@ class Engine:
                 (integer(r.inputs[0]), class_of(r.inputs[1]), class_of(r.inputs[2]))
                 for r in tables["pending"].rows
             ),
+            matches=tuple(
+                (rule, tuple(class_of(v) if k == "tensor" else text_of(v) for k, v in pairs))
+                for rule, kinds in self._recorded.items()
+                for row in tables[f"match_{rule}"].rows
+                for pairs in [list(zip(kinds, row.inputs, strict=True))]
+            ),
+            facts={
+                name: frozenset(class_of(row.inputs[0]) for row in tables[name].rows)
+                for name in FACTS
+                if self._recorded
+            },
             num_classes=len(ids),
         )

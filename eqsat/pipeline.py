@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import IterationSize
+from eqsat.saturate import IterationSize, Saturation
 from eqsat.search import Search
 from eqsat.search import search as searched
 from eqsat.settings import LIMITS, MARGIN, SATURATION, Settings
@@ -77,6 +78,8 @@ def optimize(
     cache: bool = True,
     progress: Callable[[IterationSize], None] | None = None,
     observe: Callable[[Found], None] | None = None,
+    explain: bool = False,
+    dump: str | Path | None = None,
 ) -> Result:
     """An equal program that is predicted to be faster on `device`, for inference.
 
@@ -102,20 +105,35 @@ def optimize(
     Inductor's cache folder: weights are folded anew, and the check runs as ever. `observe` is shown
     the e-graph and what was read from it, before anything is rebuilt; such a search is made anew.
 
+    With `explain` the search is made again with fewer and fewer rules, and `report.rules` are those
+    that the result needs, `report.explanation` their steps (`eqsat.explain`).
+
+    Where the optimizer or the check fails, or a program cannot be made functional, a small script
+    that repeats it is written to the folder `dump` (`report.dumped`), which takes up to a minute.
+
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
         rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin, search
     )
+    if explain and settings.search != SATURATION:
+        raise ValueError(f"search {search!r}: only a saturation can be explained")
     clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
     require_hints(captured.program.graph, hints)
     if captured.blocked is not None:
-        return _kept(captured, settings, captured.blocked, clock)
+        kept = _kept(captured, settings, captured.blocked, clock)
+        return _dumped(kept, captured, settings, dump)
     if check and captured.args is None:
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")
-    verdict, found = None, None
+    verdict, found, seen = None, None, list[Found]()
+
+    def shown(made: Found) -> None:
+        seen.append(made)
+        if observe is not None:
+            observe(made)
+
     try:
         functional = captured.program
         constants = constants_of(functional)
@@ -127,7 +145,7 @@ def optimize(
                 clock,
                 progress,
                 cached=cache,
-                observe=observe,
+                observe=shown if explain else observe,
             )
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
@@ -139,12 +157,67 @@ def optimize(
             module = drop_in(result)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
-        return _kept(captured, settings, reason, clock, found=found)
+        kept = _kept(captured, settings, reason, clock, found=found)
+        return _dumped(kept, captured, settings, dump)
     if verdict is not None and not verdict.passed:
-        reason = f"the check failed: {verdict}"
-        return _kept(captured, settings, reason, clock, verdict, found)
+        reason = f"the check failed: {verdict}{_blamed(captured, settings, verdict, hints)}"
+        kept = _kept(captured, settings, reason, clock, verdict, found)
+        return _dumped(kept, captured, settings, dump)
     report = _report(captured, settings, clock, verdict=verdict, found=found, result=result)
+    if explain:
+        report = _explained(captured, seen[0], report, clock)
     return Result(module, result, report)
+
+
+def _dumped(
+    kept: Result, captured: Captured, settings: Settings, folder: str | Path | None
+) -> Result:
+    """The given program that came back, its failure written to a folder if there is one."""
+    from eqsat.dump.dump import dump  # brings what few processes need
+
+    if folder is None or kept.report.kept is None:
+        return kept
+    try:
+        dumped = str(dump(Path(folder), captured, settings, kept.report.kept, optimize))
+    except Exception as error:  # noqa: BLE001 - the given program is not lost for it
+        dumped = f"no script could be written: {type(error).__name__}: {error}"
+    return replace(kept, report=replace(kept.report, dumped=dumped))
+
+
+def _again(
+    captured: Captured, settings: Settings, hints: Mapping[str, int] | None
+) -> tuple[Found, Saturation]:
+    """The search, made again to look into it."""
+    seen: list[Found] = []
+    graph, constants = captured.program.graph, constants_of(captured.program)
+    with hinted(graph, hints):
+        made = searched(graph, constants, settings, Clock(), observe=seen.append)
+    return seen[0], made.saturation
+
+
+def _blamed(
+    captured: Captured, settings: Settings, failed: Check, hints: Mapping[str, int] | None
+) -> str:
+    """Which rule made a check fail, as far as that is found."""
+    from eqsat.culprit.blame import blame  # brings what few processes need
+
+    if settings.search != SATURATION:
+        return ""
+    again = partial(_again, captured, settings, hints)
+    return blame(captured, again, failed, settings.numerics)[0]
+
+
+def _explained(captured: Captured, found: Found, report: Report, clock: Clock) -> Report:
+    """The report with an explanation, or with why there is none: the result stands all the same."""
+    from eqsat.reason.explanation import explained  # brings what few processes need
+
+    reason, unexplained = None, ""
+    with clock("explain"):
+        try:
+            reason = explained(captured, found, report.matched)
+        except Exception as error:  # noqa: BLE001 - what was found is not lost
+            unexplained = f"{type(error).__name__}: {error}"
+    return replace(report, explanation=reason, unexplained=unexplained, seconds=dict(clock.seconds))
 
 
 def _verify(captured: Captured, program: ExportedProgram, numerics: str) -> Check:

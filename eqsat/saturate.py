@@ -73,15 +73,18 @@ def saturate(
     rules: Sequence[Rewrite],
     limits: Limits,
     progress: Callable[[IterationSize], None] | None = None,
+    *,
+    record: bool = False,
 ) -> tuple[Snapshot, Saturation]:
     """The e-graph of `encoding` after `rules`, read back, with the record of the search.
 
-    Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found
-    is kept. Raises EngineError when the e-graph breaks.
+    With `record` the snapshot holds every match, which takes time and memory. Ctrl-C (in the main
+    thread) stops the search after the iteration that runs, and what was found is kept. Raises
+    EngineError when the e-graph breaks.
     """
     require_unique(rules)
     with closing(Engine(encoding.oracle)) as engine:
-        _fill(engine, encoding, rules)
+        _fill(engine, encoding, rules, record)
         watch = _Watch(limits, progress)
         if rules:
             with _interruptible(watch):
@@ -96,7 +99,7 @@ def saturate(
     )
 
 
-def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
+def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite], record: bool) -> None:
     texts = encoding.texts
     fills = [Row(handle, FULL, (), number) for handle, number in encoding.numbers.items()]
     useful = reachable(rules, (*encoding.rows, *fills), texts.text)
@@ -124,7 +127,8 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
         engine.command(f"(union (Node {row.handle}) {fill})")
     places = {rule.name: index for index, rule in enumerate(rules)}
     for rule in useful:
-        engine.command(translate(rule, places[rule.name], engine, encoding.oracle))
+        place = places[rule.name]
+        engine.command(translate(rule, place, engine, encoding.oracle, record=record))
 
 
 def _interval_rules(symbols: Sequence[Symbol], engine: Engine, texts: Texts) -> Iterator[str]:

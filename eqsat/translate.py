@@ -38,17 +38,19 @@ def symbols_of(rewrite: Rewrite) -> Iterator[Symbol]:
                 yield symbol_of(expr)
 
 
-def translate(rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle) -> str:
+def translate(
+    rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle, *, record: bool = False
+) -> str:
     """The egglog rule of `rewrite`, its callbacks registered with the engine.
 
     A match adds the right side and records the pair as pending under `index`; the engine unites the
-    two once their metas are known and equal.
+    two once their metas are known and equal. With `record`, what the variables stand for is kept.
     """
     if isinstance(rewrite, EgglogRule):
         for value in rewrite.values():
             oracle.texts.text(value)  # now known by its text
         return rewrite.text(index)
-    return _Translation(rewrite, index, engine, oracle).text()
+    return _Translation(rewrite, index, engine, oracle, record).text()
 
 
 @dataclass
@@ -57,6 +59,7 @@ class _Translation:
     index: int
     engine: Engine
     oracle: Oracle
+    record: bool = False
 
     def __post_init__(self) -> None:
         self.checks: list[tuple[str, Attr]] = []  # fresh variable, the attribute it must equal
@@ -75,6 +78,9 @@ class _Translation:
             body.append(f"(= true {self._condition()})")
         ruleset = self._ruleset()
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
+        if self.record:
+            kinds = [rewrite.kinds[name] for name in rewrite.variables]
+            head.append(self.engine.record(self.index, kinds, [*map(self._v, rewrite.variables)]))
         options = f":ruleset {ruleset} :name {quote(rewrite.name)}"
         return f"(rule ({' '.join(body)}) ({' '.join(head)}) {options})"
 
