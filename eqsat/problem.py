@@ -42,12 +42,15 @@ def problem(
     *,
     fold: bool,
     fused_share: float = FUSED_SHARE,
+    new_share: float | None = None,
 ) -> Problem:
     """The extraction problem of `snapshot`, priced e-node by e-node (`eqsat.cost.additive`).
 
-    With `fold`, constants cost nothing. A fusible operator is charged `fused_share` of its price.
+    With `fold`, constants cost nothing. A fusible operator is charged `fused_share` of its price,
+    one that the given program has not `new_share`.
     """
     pricer = Pricer(encoding.texts, cost, fold, fused_share)
+    other = Pricer(encoding.texts, cost, fold, fused_share if new_share is None else new_share)
     leaf_classes = {
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
         for handle, reads in encoding.reads.items()
@@ -66,11 +69,13 @@ def problem(
             children = leaf_classes.get(cls, ())
         elif isinstance(encoding.texts.meta(snapshot.metas[cls]), Scalar):
             children = ()
-        seconds = _price(pricer, snapshot, k)
-        laid_out = cls in returned and _enode(snapshot, k) not in given
+        new = _enode(snapshot, k) not in given
+        charged = other if new else pricer
+        seconds = _price(charged, snapshot, k)
+        laid_out = cls in returned and new
         cut_out = cls in masks and not pointwise.isdisjoint(children)
         if symbol.operator in STRIDED and (laid_out or cut_out):
-            seconds += pricer.copy_seconds(snapshot.metas[cls])
+            seconds += charged.copy_seconds(snapshot.metas[cls])
         nodes.append((cls, seconds, children))
         enodes.append(k)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))

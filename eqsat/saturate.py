@@ -118,7 +118,7 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite], record: 
     }
     if any(rule.joins_neighbours for rule in useful):
         engine.command(*sibling_rules(needed, engine, texts.value))
-        pairs = nested(encoding.rows, constant)
+        pairs = nested(encoding.rows, constant, encoding.roots)
         facts["yields"] = [f"{a}\t{b}" for a, b in pairs.yields]
         facts["holds"] = [f"{a}\t{b}" for a, b in pairs.holds]
     engine.insert(encoding.rows, encoding.metas, facts)

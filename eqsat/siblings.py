@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,11 +75,12 @@ class Nested:
     holds: list[tuple[int, int]]
 
 
-def nested(rows: Sequence[Row], constant: Iterable[int]) -> Nested:
+def nested(rows: Sequence[Row], constant: Iterable[int], roots: Iterable[int]) -> Nested:
     """Which rows of the program another one may be computed in place of, were it a product itself.
 
     Both are what is linear in an input: products with constants, sums, scales and views of these.
     """
+    readers = Counter(child for row in rows for child in {*row.children}) + Counter({*roots})
     known, sources, found = set(constant), dict[int, dict[int, bool]](), Nested([], [])
     for row in rows:
         if known.issuperset(row.children) and (row.children or row.symbol.operator in NUMBERS):
@@ -88,7 +90,7 @@ def nested(rows: Sequence[Row], constant: Iterable[int]) -> Nested:
         operator = row.symbol.operator
         if not _linear(row, len(varying)) or not varying:
             continue
-        whole = operator in EPILOGUES and len(varying) == 1
+        whole = operator in EPILOGUES and len(varying) == 1 and readers[varying[0]] == 1
         below: dict[int, bool] = {}  # whether it is the same but for scales and shifts
         for child in varying:
             below |= {source: whole and same for source, same in sources.get(child, {}).items()}
