@@ -10,8 +10,9 @@ from typing import Any
 from torch.fx import Node
 
 from eqsat.greedy import Application, Greedy
+from eqsat.limits import Limits
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import IterationSize, Limits, StopReason
+from eqsat.saturate import IterationSize, StopReason
 from eqsat.snapshot import Symbol
 from eqsat.terms import Refused, Terms
 

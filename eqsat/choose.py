@@ -24,7 +24,8 @@ from eqsat.fold import Folding, finish
 from eqsat.fusion import extract_fused
 from eqsat.peak import NOTHING, Memory, exceeds, memory
 from eqsat.problem import Problem, problem
-from eqsat.settings import AUTO, FUSED, Settings
+from eqsat.rewritten import placed, rewritten
+from eqsat.settings import AUTO, FIXPOINT, FUSED, GREEDY, Settings
 from eqsat.snapshot import Snapshot
 from extract import Choice, Selection, dag_cost, judge, tree
 from extract.selection import select
@@ -41,6 +42,10 @@ SHARES = (FUSED_SHARE, 0.1)
 No price of single e-nodes knows which operators become one kernel. At a half a chain of pointwise
 operators is worth shortening; at a tenth it is left alone where something else becomes cheaper.
 """
+FEW = 64
+"""Rows of a program up to which it is also rewritten greedily."""
+KEPT = 0.1
+"""The share for fusible operators of the given program where others are charged in full."""
 WHOLE = 1_000
 """E-nodes up to which "auto" also extracts whole kernels.
 
@@ -78,19 +83,24 @@ class Ground:
     fixed: Choice | None = None  # e-nodes of the snapshot: what a greedy search came to
     deadline: float = math.inf  # of time.perf_counter(), for all readings
     memory: Memory | None = None  # of the given program
-    problems: dict[tuple[bool, float], Problem] = field(default_factory=dict[Any, Any])
+    problems: dict[tuple[bool, float, float], Problem] = field(default_factory=dict[Any, Any])
 
-    def priced(self, ahead: bool, share: float) -> Problem:
-        """The extraction problem, with fusible operators at a share of their price; made once."""
-        if (ahead, share) not in self.problems:
-            self.problems[ahead, share] = problem(
+    def priced(self, ahead: bool, share: float, new: float | None = None) -> Problem:
+        """The extraction problem, with fusible operators at a share of their price; made once.
+
+        Those that the given program has not are at the share `new`, if that is given.
+        """
+        key = (ahead, share, share if new is None else new)
+        if key not in self.problems:
+            self.problems[key] = problem(
                 self.snapshot,
                 self.encoding,
                 self.settings.cost,
                 fold=ahead,
                 fused_share=share,
+                new_share=new,
             )
-        return self.problems[ahead, share]
+        return self.problems[key]
 
     def allowed(self, found: Sequence[Candidate]) -> list[Candidate]:
         """Those that take no more memory than the settings allow."""
@@ -134,7 +144,7 @@ class Found:
 
     def under(self, cost: CostModel) -> Found:
         """What would be chosen of the same e-graph at other prices; no rule runs again."""
-        settings = replace(self.ground.settings, cost=cost)
+        settings = replace(self.ground.settings, device=cost.device, mode=cost.mode)
         ground = replace(self.ground, settings=settings, problems={}, deadline=math.inf)
         found = tuple(candidates(ground, Clock()))
         given = cost.estimate(ground.encoding.graph)
@@ -191,11 +201,17 @@ def readings(settings: Settings) -> Iterator[tuple[str, Reading]]:
         yield f"fusible operators at {share:.0%}", partial(_by_enodes, share=share)
     if settings.extractor in (AUTO, FUSED):
         yield "whole kernels", _by_kernels
+        yield "as given where nothing is saved", _sparingly
+        yield "as given", _as_given
+        for search in (GREEDY, FIXPOINT):
+            yield f"as {search} search leaves it", partial(_as_rewritten, search=search)
 
 
-def _by_enodes(ground: Ground, ahead: bool, _: Sequence[Choice], *, share: float) -> Read:
+def _by_enodes(
+    ground: Ground, ahead: bool, _: Sequence[Choice], *, share: float, new: float | None = None
+) -> Read:
     """The cheapest selection found, judged; the given program's own where nothing is cheaper."""
-    choices = ground.priced(ahead, share)
+    choices = ground.priced(ahead, share, new)
     egraph, given = choices.egraph, choices.given
     settings = ground.settings
     extract = tree if ground.late() else settings.extract
@@ -212,10 +228,10 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
 
     Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes, or without time.
     """
-    choices = ground.priced(ahead, FUSED_SHARE)
     hurried = ground.left() < 2 * ground.settings.time_limit  # cuts are made by no clock
-    if ground.settings.extractor == AUTO and (hurried or len(choices.enodes) > WHOLE):
+    if _large(ground) or (ground.settings.extractor == AUTO and hurried):
         return None
+    choices = ground.priced(ahead, FUSED_SHARE)
     selection = extract_fused(
         ground.snapshot,
         ground.encoding,
@@ -226,6 +242,44 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
         seeds=[choices.given, *seeds],
     )
     return Read(choices, selection, ahead)
+
+
+def _sparingly(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | None:
+    """The cheapest selection where operators that the given program has hardly cost anything.
+
+    What is fused with what changes where operators do: this one changes few of them in vain. Unless
+    it is asked for, None for an e-graph of more than `WHOLE` e-nodes.
+    """
+    if _large(ground):
+        return None
+    return _by_enodes(ground, ahead, seeds, share=KEPT, new=1.0)
+
+
+def _large(ground: Ground) -> bool:
+    """Whether there is too much to read for more than the first candidates, unless asked for."""
+    return ground.settings.extractor == AUTO and len(ground.snapshot.symbols) > WHOLE
+
+
+def _as_given(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read | None:
+    """The given program, but for what is computed ahead."""
+    if _large(ground):
+        return None
+    started = time.perf_counter()
+    choices = ground.priced(ahead, FUSED_SHARE)
+    return Read(
+        choices, select(choices.egraph, choices.given, method="given", started=started), ahead
+    )
+
+
+def _as_rewritten(ground: Ground, ahead: bool, _: Sequence[Choice], *, search: str) -> Read | None:
+    """What a greedy search comes to, if the program is small and the e-graph holds it."""
+    if ground.settings.extractor == AUTO and len(ground.encoding.rows) > FEW:
+        return None
+    seconds = min(ground.settings.limits.seconds, max(ground.left(), LEAST_SECONDS))
+    settings = replace(ground.settings, limits=replace(ground.settings.limits, seconds=seconds))
+    snapshot, choice, _record = rewritten(ground.encoding, settings, search)
+    fixed = placed(snapshot, choice, ground.snapshot)
+    return None if fixed is None else _as_fixed(replace(ground, fixed=fixed), ahead, ())
 
 
 def _as_fixed(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read:

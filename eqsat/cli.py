@@ -21,10 +21,11 @@ from eqsat import Limits, Result, archive, themes
 from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
-from eqsat.optimize import MARGIN
+from eqsat.numerics import NAMES
 from eqsat.replacing import replacing
-from eqsat.rewrite import NAMES, RuleSet
+from eqsat.rewrite import RuleSet
 from eqsat.rulefile import rules_of_file
+from eqsat.settings import MARGIN
 from eqsat.table import plain
 from eqsat.verify import command
 from eqsat.verify.workers import chosen_rules
@@ -133,6 +134,9 @@ def optimize(
         Path | None, typer.Option("--aot", help="Compile the result into this package (.pt2), too.")
     ] = None,
     report_file: Annotated[Path | None, typer.Option("--json", help="The report, as JSON.")] = None,
+    dump: Annotated[
+        Path | None, typer.Option(help="A folder for a small script that repeats a failure.")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Optimize MODEL, save the equal and faster program, and print the report."""
@@ -161,12 +165,100 @@ def optimize(
                 memory_limit=None if memory_limit is None else _bytes(memory_limit),
                 isolate=isolate,
                 max_memory_growth=memory_growth,
+                dump=dump,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
         _write(result, output, report_file)
         if package is not None:
             with Console(stderr=True).status("compiling ahead"):
                 result.package(package)
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
+    rule: Annotated[
+        str | None, typer.Option(help="Say why this rule, or family of rules, did not fire.")
+    ] = None,
+    at: Annotated[str | None, typer.Option(help="With --rule: at this node of the graph.")] = None,
+    device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
+    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
+    margin: Annotated[float, typer.Option(help="The least saving.")] = MARGIN,
+    seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
+    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
+    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    rule_files: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
+    ] = None,
+    without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    report_file: Annotated[Path | None, typer.Option("--json", help="The same, as JSON.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Show the steps from MODEL to its result, or with --rule why a rule did not fire."""
+    with _one_line_errors(debug):
+        from eqsat.reason import command as explaining
+
+        if at is not None and rule is None:
+            raise ValueError("--at says where --rule is asked about: name a rule")
+        if numerics not in NAMES:
+            raise ValueError(f"numerics {numerics!r}: one of {', '.join(NAMES)}")
+        _writable(report_file)
+        settings = {
+            "rules": _chosen(rule_files or []).without(*(without or ())),
+            "numerics": numerics,
+            "limits": Limits(iterations, enodes, seconds),
+        }
+        program = archive.load(model, quiet=not debug)
+        with Console(stderr=True).status("searching"):
+            right = True
+            if rule is not None:
+                shown = explaining.refusals(program, rule, at, report_file, settings)
+            else:
+                settings |= {"device": device, "margin": margin, "check": not no_check}
+                shown, right = explaining.steps(program, report_file, settings)
+        _print(shown)
+        raise typer.Exit(0 if right else 1)
+
+
+@app.command()
+def bisect(
+    model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
+    bad: Annotated[
+        str,
+        typer.Option(
+            help="A command that fails on a bad program, whose path replaces {} or comes last."
+        ),
+    ],
+    keep: Annotated[
+        Path | None, typer.Option(help="A folder for the last good program and the first bad one.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
+    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
+    margin: Annotated[float, typer.Option(help="The least saving.")] = MARGIN,
+    seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
+    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
+    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    rule_files: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
+    ] = None,
+    without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Find the rule, and its one application, that makes a check of yours fail on the result."""
+    with _one_line_errors(debug):
+        from eqsat.culprit import command as bisecting
+
+        settings = {
+            "rules": _chosen(rule_files or []).without(*(without or ())),
+            "numerics": numerics,
+            "limits": Limits(iterations, enodes, seconds),
+            "device": device,
+            "margin": margin,
+        }
+        _print(bisecting.bisect(archive.load(model, quiet=not debug), bad, keep, settings))
 
 
 @app.command()

@@ -24,9 +24,10 @@ from eqsat.cost.tune.timer import Kind, interleaved, one_thread
 from eqsat.cost.tune.variants import GROUPS, Group, Program, tensors
 from eqsat.encode import encode
 from eqsat.kind import Kind as OperatorKind
+from eqsat.limits import Limits
 from eqsat.operators import OPERATORS
 from eqsat.problem import problem
-from eqsat.saturate import Limits, saturate
+from eqsat.saturate import saturate
 from extract import dag_cost
 
 PREDICTORS = {

@@ -27,8 +27,11 @@ _makers: set[int] = set()
 _undying: list[Any] = []
 """E-graphs of such a fork, never freed: egglog would wait for a thread that only the parent has."""
 SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
+FACTS = ("constant", "finite", "given", "varying")  # relations of one class
 MERGE_EVERY = 4  # iterations
 CLIMBS = 8  # operators that a slice climbs in an iteration: it has the whole program before it
+FAMILY = ("forget", "enter", "leave", "part", "line")
+"""The rulesets that find families of siblings anew, in their order: see `eqsat.siblings`."""
 PROGRAM = (
     "(sort T)",
     "(constructor Node (i64) T)",
@@ -49,14 +52,21 @@ PROGRAM = (
     "(relation given_meta (i64 String))",
     "(relation given_constant (i64))",
     "(relation given_interval (i64 String))",
-    "(relation given_unbiased (i64))",
-    "(relation unbiased (T))",
+    "(relation given_yields (i64 i64))",
+    "(relation yields (T T))",
+    "(relation given_holds (i64 i64))",
+    "(relation holds (T T))",
+    "(relation inside (T String i64 i64))",
+    "(relation member (T String i64))",
+    "(function weight (T T) T :merge old)",
+    "(function bias (T T) T :merge old)",
     "(ruleset insertion)",
     "(ruleset analysis)",
     "(ruleset rules)",
     "(ruleset cuts)",
     "(ruleset merges)",
     "(ruleset siblings)",
+    *(f"(ruleset {step})" for step in FAMILY),
     (
         "(rule ((given_meta i m))"
         " ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)"
@@ -65,7 +75,8 @@ PROGRAM = (
     "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
     "(rule ((given_interval i b)) ((set (interval (Node i)) b)) :ruleset insertion)",
     "(rule ((= b (interval e))) ((finite e)) :ruleset analysis)",
-    "(rule ((given_unbiased i)) ((unbiased (Node i))) :ruleset insertion)",
+    "(rule ((given_yields i j)) ((yields (Node i) (Node j))) :ruleset insertion)",
+    "(rule ((given_holds i j)) ((holds (Node i) (Node j))) :ruleset insertion)",
     (
         "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
         ' (!= m "invalid")) ((union a b)) :ruleset analysis)'
@@ -148,6 +159,7 @@ class Engine:
         self._symbols: dict[str, Symbol] = {}
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
         self._answers: dict[str, Any] = {}
+        self._recorded: dict[int, tuple[str, ...]] = {}
         self._on_iteration: Callable[[int], bool] = lambda _size: False
         self.stopped = False
         self.command(*PROGRAM)
@@ -256,8 +268,8 @@ class Engine:
     ) -> None:
         """Insert e-nodes by handle, with the known metas (of every handle).
 
-        `facts` are the handles that are known to be "constant", "varying" or "unbiased", and
-        lines of handle and "interval": what follows for others the engine finds.
+        `facts` are the handles that are known to be "constant" or "varying", lines of handle and
+        "interval", and pairs of handles: what follows for others the engine finds.
         """
         tables: dict[str, list[str]] = {}
         for row in rows:
@@ -286,6 +298,13 @@ class Engine:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.command(f'(input {relation} "{path.name}")')
 
+    def record(self, rule: int, kinds: Sequence[str], variables: Sequence[str]) -> str:
+        """The action that records what a rule's variables, of these kinds, stand for in a match."""
+        self._recorded[rule] = tuple(kinds)
+        sorts = ["T" if kind == "tensor" else "String" for kind in kinds]
+        self.command(f"(relation match_{rule} ({' '.join(sorts)}))")
+        return f"({' '.join([f'match_{rule}', *variables])})"
+
     def run(
         self, iterations: int, match_limit: int, on_iteration: Callable[[int], bool]
     ) -> RunStats:
@@ -301,12 +320,14 @@ class Engine:
         step = f"(repeat {CLIMBS} {climb}) (run-with bo rules :until (guard (py-to-bool {watch})))"
         # Rules with several left sides join them all, so they run once in a while only. Those of
         # siblings go on from what they merged.
+        families = " ".join(f"(run {step})" for step in FAMILY)
         siblings = f"(saturate (saturate (run analysis)) (run siblings {stopped}))"
         with _pickling_fast():
             outputs = self._run(
                 "(run-schedule"
                 f" (let-scheduler bo (back-off :match-limit {match_limit} :ban-length 2))"
-                f" (repeat {-(-iterations // MERGE_EVERY)} {step} {siblings}"
+                f" (repeat {-(-iterations // MERGE_EVERY)} {step}"
+                f" (saturate (run analysis)) {families} {siblings}"
                 f" (run-with bo merges {stopped})"
                 f" (repeat {MERGE_EVERY - 1} {step})) (saturate (run analysis)))"
             )
@@ -365,5 +386,16 @@ class Engine:
                 (integer(r.inputs[0]), class_of(r.inputs[1]), class_of(r.inputs[2]))
                 for r in tables["pending"].rows
             ),
+            matches=tuple(
+                (rule, tuple(class_of(v) if k == "tensor" else text_of(v) for k, v in pairs))
+                for rule, kinds in self._recorded.items()
+                for row in tables[f"match_{rule}"].rows
+                for pairs in [list(zip(kinds, row.inputs, strict=True))]
+            ),
+            facts={
+                name: frozenset(class_of(row.inputs[0]) for row in tables[name].rows)
+                for name in FACTS
+                if self._recorded
+            },
             num_classes=len(ids),
         )

@@ -5,27 +5,27 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._ordered_set import OrderedSet
 
-import eqsat
-import extract
-import rewrites
-from eqsat.rewrite import Rewrite
 from eqsat.settings import Settings
-from extract import EXTRACTORS
 
+if TYPE_CHECKING:
+    from eqsat.rewrite import Rewrite
+
+OURS = ("eqsat", "extract", "rewrites")
 PACKAGES = ("torch", "egglog", "numpy", "sympy", "highspy", "ortools")
 _NUMBERS = (bool, int, float, complex, str, bytes, types.EllipsisType)
 _PLAIN = (*_NUMBERS, torch.dtype, torch.device, torch.layout)
@@ -40,7 +40,7 @@ def fingerprint(settings: Settings) -> str | None:
     numerics and margin. None where some of it cannot be told, as of a function that stands in no
     file.
     """
-    whole = [f.name for f in fields(settings) if f.name not in ("rules", "extract")]
+    whole = [f.name for f in fields(settings) if f.name not in ("given", "function")]
     plain = [(name, getattr(settings, name)) for name in whole]
     ambient = (
         [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
@@ -49,18 +49,27 @@ def fingerprint(settings: Settings) -> str | None:
     digest = hashlib.sha256(_sources())
     versions = (sys.version_info[:3], _versions())
     digest.update(repr((versions, plain, ambient)).encode())
-    own = {id(rule) for rule in rewrites.DEFAULT}
     told = _Told(digest)
     try:
-        if all(settings.extract is not known.extract for known in EXTRACTORS.values()):
-            told.add(settings.extract)
-        for rule in settings.rules:
-            digest.update(f"\0{rule.name}".encode())
-            if id(rule) not in own:  # the code of those is in the hash
-                _add(rule, told)
+        if settings.function is not None:
+            told.add(settings.function)
+        if settings.given is not None:
+            _add_rules(settings.rules, told)
     except _UntoldError:
         return None
     return digest.hexdigest()
+
+
+def _add_rules(rules: Sequence[Rewrite], told: _Told) -> None:
+    """Add rules in their order: those of ours by name, for their code is in the hash."""
+    import rewrites
+
+    own = {id(rule) for rule in rewrites.DEFAULT}
+    told.digest.update(b"given")
+    for rule in rules:
+        told.digest.update(f"\0{rule.name}".encode())
+        if id(rule) not in own:
+            _add(rule, told)
 
 
 def _add(rule: Rewrite, told: _Told) -> None:
@@ -81,11 +90,17 @@ def _versions() -> tuple[str | None, ...]:
 
 
 @cache
+def _folders() -> tuple[Path, ...]:
+    """Where our packages are, of which none is imported for it."""
+    specs = [importlib.util.find_spec(name) for name in OURS]
+    return tuple(Path(p) for spec in specs if spec for p in spec.submodule_search_locations or ())
+
+
+@cache
 def _sources() -> bytes:
     """A hash of the code of these packages."""
     digest = hashlib.sha256()
-    for package in (eqsat, extract, rewrites):
-        folder = Path(package.__path__[0])
+    for folder in _folders():
         for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".toml")):
             digest.update(str(path.relative_to(folder)).encode())
             digest.update(path.read_bytes())
@@ -198,7 +213,7 @@ class _Told:
 
 def _is_memo(value: Any, field: Field[Any]) -> bool:
     """Whether a field of a class of ours holds what was computed of the others."""
-    return not field.compare and type(value).__module__.split(".")[0] == eqsat.__name__
+    return not field.compare and type(value).__module__.split(".")[0] == __package__
 
 
 def _is_bound(function: types.BuiltinFunctionType) -> bool:
@@ -209,8 +224,7 @@ def _is_bound(function: types.BuiltinFunctionType) -> bool:
 
 def _is_library(path: Path) -> bool:
     """Whether a file is one of an installed package, of Python's own or of ours."""
-    roots = [Path(package.__path__[0]) for package in (eqsat, extract, rewrites)]
-    roots += [Path(torch.__path__[0]).parent, Path(inspect.__file__).parent]
+    roots = (*_folders(), Path(torch.__path__[0]).parent, Path(inspect.__file__).parent)
     return any(path.is_relative_to(root) for root in roots)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -138,7 +139,7 @@ def _with_copies(
     copies: dict[int, int] = {}  # class -> the class of its copy
     nodes: list[tuple[int, float, Sequence[int]]] = []
     for enode, k in enumerate(choices.enodes):
-        packed = rules.packing.packed.get(k, frozenset())
+        packed = rules.packing.packed.get(k, frozenset()) | rules.mask(k)
         first, last = int(egraph.child_ptr[enode]), int(egraph.child_ptr[enode + 1])
         children: list[int] = egraph.children[first:last].tolist()
         if snapshot.classes[k] not in snapshot.constant:
@@ -177,6 +178,28 @@ class _Rules:
     def work(self, k: int) -> int:
         """Elements that an e-node looks at or makes."""
         return max(self.numel(c) for c in (self.snapshot.classes[k], *self.snapshot.children[k]))
+
+    def mask(self, k: int) -> frozenset[int]:
+        """The mask of an attention, if it is computed: Inductor repeats it for every head, and then
+        what is cut out of it is not read from it.
+        """
+        children = self.snapshot.children[k][3:4]
+        if self.snapshot.symbols[k].operator != "attention":
+            return frozenset()
+        return frozenset(children) & self.computed
+
+    @cached_property
+    def computed(self) -> frozenset[int]:
+        """The classes of what is pointwise, and of views of such."""
+        s = self.snapshot
+        kinds = [self.fusion(k)[0] for k in range(len(s.symbols))]
+        found = {s.classes[k] for k, kind in enumerate(kinds) if kind is Fusion.POINTWISE}
+        views = [k for k, kind in enumerate(kinds) if kind in VIEWS]
+        size = -1
+        while size != len(found):
+            size = len(found)
+            found |= {s.classes[k] for k in views if s.children[k][0] in found}
+        return frozenset(found)
 
     def gathered(self, choices: Problem) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """The most bytes that are read of every class: of a table, the rows that are gathered."""

@@ -23,9 +23,11 @@ from torch._inductor.pattern_matcher import (
 from torch.fx import Node
 
 from eqsat.expression import Attr, Expr, Var
+from eqsat.limits import Limits
 from eqsat.raw import EgglogRule
+from eqsat.reach import reachable
 from eqsat.rewrite import Fact, Rewrite
-from eqsat.saturate import IterationSize, Limits, RuleCount, Saturation, StopReason
+from eqsat.saturate import IterationSize, RuleCount, Saturation, StopReason
 from eqsat.terms import Refused, Terms, facts, target_of
 from eqsat.translate import computed_ahead, evaluate, symbol_of
 
@@ -87,8 +89,9 @@ class Greedy:
         for rule in self.rules:
             if isinstance(rule, EgglogRule):
                 self.counts[rule.name].reason = "written in egglog: no pattern"
-                continue
-            self._register(rule)
+        for rule in reachable(self.rules, self.terms.encoding.rows, self._text):
+            if not isinstance(rule, EgglogRule):
+                self._register(rule)
 
     def _register(self, rule: Rewrite) -> None:
         pattern = _Patterns(rule, self._text, self.shared).pattern()

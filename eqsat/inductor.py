@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor import config
@@ -17,14 +17,13 @@ from torch.fx import Graph, GraphModule
 
 from eqsat.cost.device import Device, Mode
 from eqsat.fingerprint import fingerprint
-from eqsat.lowered import lower
-from eqsat.optimize import LIMITS, MARGIN
-from eqsat.region import Region, improve
-from eqsat.rewrite import Rewrite
-from eqsat.saturate import Limits
-from eqsat.search import fake_mode
-from eqsat.settings import SATURATION, Settings
-from extract import Extract
+from eqsat.limits import Limits
+from eqsat.settings import LIMITS, MARGIN, SATURATION, Settings
+
+if TYPE_CHECKING:
+    from eqsat.region import Region
+    from eqsat.rewrite import Rewrite
+    from extract import Extract
 
 aten = torch.ops.aten
 log = logging.getLogger(__name__)
@@ -112,6 +111,10 @@ class Pass(CustomGraphPass):
 
     def __call__(self, graph: Graph) -> None:
         """Optimize a graph in place."""
+        from eqsat.lowered import lower  # not before there is a graph that is in no cache
+        from eqsat.region import improve
+        from eqsat.search import fake_mode
+
         table = select_decomp_table()
         region = improve(graph, self.settings, table, frozen=config.freezing, cached=self.cache)
         if self.lowers:

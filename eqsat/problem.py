@@ -42,18 +42,22 @@ def problem(
     *,
     fold: bool,
     fused_share: float = FUSED_SHARE,
+    new_share: float | None = None,
 ) -> Problem:
     """The extraction problem of `snapshot`, priced e-node by e-node (`eqsat.cost.additive`).
 
-    With `fold`, constants cost nothing. A fusible operator is charged `fused_share` of its price.
+    With `fold`, constants cost nothing. A fusible operator is charged `fused_share` of its price,
+    one that the given program has not `new_share`.
     """
     pricer = Pricer(encoding.texts, cost, fold, fused_share)
+    other = Pricer(encoding.texts, cost, fold, fused_share if new_share is None else new_share)
     leaf_classes = {
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
         for handle, reads in encoding.reads.items()
     }
     returned = {snapshot.handles[handle] for handle in encoding.returned}
     given = {snapshot.enode(row) for row in encoding.rows}
+    masks, pointwise = _masks(snapshot), _pointwise(snapshot)
     nodes: list[tuple[int, float, Sequence[int]]] = []
     enodes: list[int] = []
     for k, symbol in enumerate(snapshot.symbols):
@@ -65,14 +69,33 @@ def problem(
             children = leaf_classes.get(cls, ())
         elif isinstance(encoding.texts.meta(snapshot.metas[cls]), Scalar):
             children = ()
-        seconds = _price(pricer, snapshot, k)
-        if cls in returned and symbol.operator in STRIDED and _enode(snapshot, k) not in given:
-            seconds += pricer.copy_seconds(snapshot.metas[cls])
+        new = _enode(snapshot, k) not in given
+        charged = other if new else pricer
+        seconds = _price(charged, snapshot, k)
+        laid_out = cls in returned and new
+        cut_out = cls in masks and not pointwise.isdisjoint(children)
+        if symbol.operator in STRIDED and (laid_out or cut_out):
+            seconds += charged.copy_seconds(snapshot.metas[cls])
         nodes.append((cls, seconds, children))
         enodes.append(k)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
     egraph = EGraph.build(nodes, roots, snapshot.num_classes)
     return Problem(egraph, tuple(enodes), _given(snapshot, encoding, enodes))
+
+
+def _masks(s: Snapshot) -> frozenset[int]:
+    """The classes that are the mask of an attention, and not constant."""
+    attentions = (k for k, symbol in enumerate(s.symbols) if symbol.operator == "attention")
+    return frozenset(c for k in attentions for c in s.children[k][3:4]) - s.constant
+
+
+def _pointwise(s: Snapshot) -> frozenset[int]:
+    """The classes of what is pointwise: Inductor computes what is cut out of a mask once more."""
+    return frozenset(
+        cls
+        for symbol, cls in zip(s.symbols, s.classes, strict=True)
+        if symbol.operator in OPERATORS and OPERATORS[symbol.operator].kind is Kind.POINTWISE
+    )
 
 
 def _price(pricer: Pricer, s: Snapshot, k: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -15,6 +15,9 @@ from eqsat.cost.model import Explanation, Prediction
 from eqsat.peak import NOTHING, Memory
 from eqsat.saturate import RuleCount, Saturation
 from eqsat.table import duration, plain, size, table
+
+if TYPE_CHECKING:
+    from eqsat.reason.explanation import Explanation as Reason  # brings what few processes need
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Report:
     says of each operator that no rule can see why that is so. Where it was `cached`, search and
     candidates are those of an earlier run. `seconds` are those of each step, in order. The memory
     is that of weights, and of intermediates at their peak where calls run one by one.
+    `explanation` is there where it was asked for, or `unexplained` says why it is not.
+    `dumped` is the script that repeats a failure, where one was asked for.
     """
 
     kept: str | None
@@ -73,6 +78,24 @@ class Report:
     seconds: dict[str, float]
     memory_before: Memory | None = None
     memory_after: Memory | None = None
+    explanation: Reason | None = None
+    unexplained: str = ""
+    dumped: str | None = None
+
+    @property
+    def rules(self) -> tuple[str, ...] | None:
+        """The rules that the result needs, in the order of their first step.
+
+        Without any of them the search does not come to it. None where no explanation was asked for:
+        `saturation.rules` says what each rule did, needed or not.
+        """
+        return None if self.explanation is None else self.explanation.rules
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The rules that matched, whether the result needs them or not."""
+        rules = () if self.saturation is None else self.saturation.rules
+        return tuple(rule.name for rule in rules if rule.matches)
 
     def __str__(self) -> str:
         """The report as plain text, 100 columns wide."""
@@ -85,6 +108,10 @@ class Report:
             parts += Explanation(self.before, self.after).table()
         if self.saturation is not None:
             parts += [*_rules(self.saturation.rules), *_operators(self), *_sizes(self.saturation)]
+        if self.explanation is not None:
+            parts += [Text(), self.explanation]
+        if self.unexplained:
+            parts.append(Text(f"\nNo explanation: {self.unexplained}", "bold yellow"))
         return Group(*parts, *_coverage(self.coverage), *_steps(self.seconds))
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,6 +128,8 @@ def _headline(report: Report) -> list[RenderableType]:
         )
     if report.kept is not None:
         lines.append(Text(f"The given program came back unchanged: {report.kept}", "bold yellow"))
+        if report.dumped is not None:
+            lines.append(Text(f"A script that repeats it: {report.dumped}"))
     else:
         lines.append(Text(f"{_saving(report)}; {_verdict(report.check)}", "bold"))
     return lines

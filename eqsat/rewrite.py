@@ -7,10 +7,10 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from typing import Any
 
 from eqsat.expression import Attr, Expr, Var, attribute, tensor
+from eqsat.numerics import EXACT, RELAXED, ROUNDING, Numerics
 from eqsat.operators import OPERATORS
 
 __all__ = [
@@ -30,18 +30,6 @@ __all__ = [
     "neighbours",
     "ordered",
 ]
-
-
-class Numerics(IntEnum):
-    """What a rule may change: nothing, rounding, or values that are not finite."""
-
-    EXACT = 0
-    ROUNDING = 1
-    RELAXED = 2
-
-
-EXACT, ROUNDING, RELAXED = Numerics
-NAMES = {"strict": EXACT, "default": ROUNDING, "relaxed": RELAXED}
 
 
 @dataclass(frozen=True)

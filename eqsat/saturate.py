@@ -14,11 +14,12 @@ from typing import Any
 from eqsat.encode import LEAF, Encoding
 from eqsat.engine import Engine, RunStats, quote
 from eqsat.interval import Interval, bounded, interval_of, read
+from eqsat.limits import Limits
 from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
 from eqsat.resident import resident
 from eqsat.rewrite import Rewrite, require_unique
-from eqsat.siblings import sibling_rules, unbiased
+from eqsat.siblings import nested, sibling_rules
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
 
@@ -36,21 +37,6 @@ class StopReason(StrEnum):
     SECONDS = "time limit"
     MEMORY = "memory limit"
     INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop: rounds of rules, rows of the e-graph, seconds; matches of a rule in a round."""
-
-    iterations: int = 24
-    enodes: int = 100_000
-    seconds: float = 10.0
-    matches: int = 2_000
-
-    def __post_init__(self) -> None:
-        for name in ("iterations", "enodes", "seconds", "matches"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"Limits: {name} must be positive, not {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -90,16 +76,19 @@ def saturate(
     limits: Limits,
     progress: Callable[[IterationSize], None] | None = None,
     memory: int | None = None,
+    *,
+    record: bool = False,
 ) -> tuple[Snapshot, Saturation]:
     """The e-graph of `encoding` after `rules`, read back, with the record of the search.
 
     It grows until it takes half of `memory` bytes: to read it takes as much again.
-    Ctrl-C (in the main thread) stops the search after the iteration that runs, and what was found
-    is kept. Raises EngineError when the e-graph breaks.
+    With `record` the snapshot holds every match, which takes time and memory. Ctrl-C (in the main
+    thread) stops the search after the iteration that runs, and what was found is kept. Raises
+    EngineError when the e-graph breaks.
     """
     require_unique(rules)
     with closing(Engine(encoding.oracle)) as engine:
-        _fill(engine, encoding, rules)
+        _fill(engine, encoding, rules, record)
         watch = _Watch(limits, progress, memory)
         if rules:
             with _interruptible(watch):
@@ -114,7 +103,7 @@ def saturate(
     )
 
 
-def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
+def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite], record: bool) -> None:
     texts = encoding.texts
     fills = [Row(handle, FULL, (), number) for handle, number in encoding.numbers.items()]
     useful = reachable(rules, (*encoding.rows, *fills), texts.text)
@@ -133,14 +122,17 @@ def _fill(engine: Engine, encoding: Encoding, rules: Sequence[Rewrite]) -> None:
     }
     if any(rule.joins_neighbours for rule in useful):
         engine.command(*sibling_rules(needed, engine, texts.value))
-        facts["unbiased"] = unbiased(encoding.rows, constant)
+        pairs = nested(encoding.rows, constant, encoding.roots)
+        facts["yields"] = [f"{a}\t{b}" for a, b in pairs.yields]
+        facts["holds"] = [f"{a}\t{b}" for a, b in pairs.holds]
     engine.insert(encoding.rows, encoding.metas, facts)
     for row in fills:
         fill = f"({FULL.name} {' '.join(map(quote, row.attributes))})"
         engine.command(f"(union (Node {row.handle}) {fill})")
     places = {rule.name: index for index, rule in enumerate(rules)}
     for rule in useful:
-        engine.command(translate(rule, places[rule.name], engine, encoding.oracle))
+        place = places[rule.name]
+        engine.command(translate(rule, place, engine, encoding.oracle, record=record))
 
 
 def _interval_rules(symbols: Sequence[Symbol], engine: Engine, texts: Texts) -> Iterator[str]:

@@ -20,21 +20,18 @@ from eqsat import cache
 from eqsat.canonical import Canonical, UnsayableError
 from eqsat.choose import Candidate, Found, Ground, best, budget, candidates
 from eqsat.clock import Clock
-from eqsat.cost.additive import FUSED_SHARE
 from eqsat.cost.model import Prediction
-from eqsat.encode import Encoding, encode
+from eqsat.encode import encode
 from eqsat.fingerprint import fingerprint
 from eqsat.fold import Folding, compute, finish
 from eqsat.known import Known, known
 from eqsat.peak import Memory, exceeds, memory
-from eqsat.problem import Pricer
 from eqsat.recipe import build, write
 from eqsat.record import plain, read
 from eqsat.report import Extraction
+from eqsat.rewritten import rewritten
 from eqsat.saturate import IterationSize, Saturation, StopReason, saturate
-from eqsat.settings import BACKTRACKING, FIXPOINT, SATURATION, Settings
-from eqsat.snapshot import Snapshot
-from extract import Choice
+from eqsat.settings import SATURATION, Settings
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +202,7 @@ def explore(
                 encoding, settings.rules, settings.limits, progress, settings.memory_limit
             )
         else:
-            snapshot, fixed, saturation = rewritten(encoding, settings, progress)
+            snapshot, fixed, saturation = rewritten(encoding, settings, settings.search, progress)
     ground = Ground(snapshot, encoding, settings, mode, constants, fixed, deadline, held)
     found = candidates(ground, clock)
     winner = best(ground.allowed(found), given, settings.margin)
@@ -213,30 +210,6 @@ def explore(
         observe(Found(ground, tuple(found), winner))
     coverage, tried = dict(encoding.opaque), _extractions(found, winner)
     return Explored(coverage, saturation, given, tried, winner, held)
-
-
-def rewritten(
-    encoding: Encoding, settings: Settings, progress: Callable[[IterationSize], None] | None
-) -> tuple[Snapshot, Choice, Saturation]:
-    """The program as one search after another rewrite finds it: an e-graph, and what to choose."""
-    from eqsat.backtrack import Backtracking  # these need Inductor, which is slow to import
-    from eqsat.greedy import Greedy
-    from eqsat.terms import Terms
-
-    pricer = Pricer(encoding.texts, settings.cost, settings.fold_budget != 0, FUSED_SHARE)
-    terms, rules, limits = Terms(encoding, pricer), settings.rules, settings.limits
-    if settings.search == BACKTRACKING:
-        backtracking = Backtracking(terms, rules, limits)
-        greedy, stop = backtracking.greedy, backtracking.run()
-        terms = backtracking.best
-    else:
-        greedy = Greedy(terms, rules, limits, shared=settings.search == FIXPOINT)
-        stop = greedy.fixpoint() if greedy.shared else greedy.sweep()
-    if progress is not None:
-        for size in greedy.sizes:
-            progress(size)
-    snapshot, choice = terms.snapshot()
-    return snapshot, choice, greedy.record(stop)
 
 
 def fake_mode(graph: Graph) -> FakeTensorMode:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import rewrites
-from eqsat.cost.device import MODES, Device, Mode
-from eqsat.cost.model import CostModel
-from eqsat.rewrite import NAMES, Rewrite, require_unique
-from eqsat.saturate import Limits
-from extract import EXTRACTORS, Extract
+from eqsat.cost.device import MODES, Device, Mode, load
+from eqsat.limits import Limits
+from eqsat.numerics import NAMES
+
+if TYPE_CHECKING:  # else imported where they are needed: a compiler with a full cache needs none
+    from eqsat.cost.model import CostModel
+    from eqsat.rewrite import Rewrite
+    from extract import Extract
 
 AUTO, FUSED = "auto", "fused"
 """Extractors that read whole kernels beside single e-nodes: of small e-graphs, of all."""
@@ -20,19 +24,24 @@ BACKTRACKING = "backtracking"
 SEARCHES = (SATURATION, GREEDY, FIXPOINT, BACKTRACKING)
 """How rules are applied: all at once; one at a time where the price drops, in one sweep or to a
 fixpoint (`eqsat.greedy`); or over a queue of whole programs (`eqsat.backtrack`)."""
+LIMITS = Limits()
+MARGIN = 0.05
+"""A predicted saving below it is no reason to change a program: predictions are that far off."""
 ALWAYS = -math.inf
 """The margin with which the result of the search comes back, whatever is predicted of it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one run: `rules` are those that `numerics` allows, as it allows them."""
+    """The settings of one run; `given` rules are None for `rewrites.DEFAULT`."""
 
-    rules: tuple[Rewrite, ...]
-    cost: CostModel
+    given: tuple[Rewrite, ...] | None
+    device: Device
+    mode: Mode
     numerics: str
     extractor: str
-    extract: Extract
+    function: Extract | None
+    """What extracts, where that is not one of ours."""
     limits: Limits
     time_limit: float
     fold_budget: int | None
@@ -79,19 +88,14 @@ class Settings:
             raise ValueError(f"margin must be a share of the time below 1, not {margin!r}")
         if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance] - callers
             raise TypeError(f"limits must be an eqsat.Limits, not {limits!r}")
-        name, extract = _extractor(extractor)
-        chosen = rewrites.DEFAULT if rules is None else tuple(rules)
-        for rule in chosen:
-            if not isinstance(rule, Rewrite):  # pyright: ignore[reportUnnecessaryIsInstance] - same
-                raise TypeError(f"a rule must be an eqsat.Rewrite, not {rule!r}")
-        require_unique(chosen)
-        within = (rule.within(NAMES[numerics]) for rule in chosen)
+        name, function = _extractor(extractor)
         return Settings(
-            rules=tuple(rule for rule in within if rule is not None),
-            cost=CostModel.of(device, mode),
+            given=None if rules is None else _required(tuple(rules)),
+            device=device if isinstance(device, Device) else load(device),
+            mode=mode,
             numerics=numerics,
             extractor=name,
-            extract=extract,
+            function=function,
             limits=limits,
             time_limit=time_limit,
             fold_budget=fold_budget,
@@ -101,14 +105,56 @@ class Settings:
             max_memory_growth=max_memory_growth,
         )
 
+    @cached_property
+    def rules(self) -> tuple[Rewrite, ...]:
+        """The rules that `numerics` allows, as it allows them."""
+        import rewrites
 
-def _extractor(extractor: str | Extract) -> tuple[str, Extract]:
+        given = rewrites.DEFAULT if self.given is None else self.given
+        within = (rule.within(NAMES[self.numerics]) for rule in given)
+        return tuple(rule for rule in within if rule is not None)
+
+    @cached_property
+    def cost(self) -> CostModel:
+        """What prices a program."""
+        from eqsat.cost.model import CostModel
+
+        return CostModel(self.device, self.mode)
+
+    @cached_property
+    def extract(self) -> Extract:
+        """What reads a program out of an e-graph."""
+        from extract import EXTRACTORS
+
+        return self.function or EXTRACTORS[_name(self.extractor)].extract
+
+
+def _required(rules: tuple[Rewrite, ...]) -> tuple[Rewrite, ...]:
+    """The rules. Raises TypeError for what is no rule, and ValueError where two have one name."""
+    from eqsat.rewrite import Rewrite, require_unique
+
+    for rule in rules:
+        if not isinstance(rule, Rewrite):  # pyright: ignore[reportUnnecessaryIsInstance] - callers
+            raise TypeError(f"a rule must be an eqsat.Rewrite, not {rule!r}")
+    require_unique(rules)
+    return rules
+
+
+def _extractor(extractor: str | Extract) -> tuple[str, Extract | None]:
+    """The name of an extractor, and the function where it is the caller's."""
     if not isinstance(extractor, str):
         if not callable(extractor):
             raise TypeError(f"extractor must be a name or a function, not {extractor!r}")
         return f"function {getattr(extractor, '__name__', 'without a name')}", extractor
-    name = "portfolio" if extractor in (AUTO, FUSED) else extractor
-    if name not in EXTRACTORS:
-        names = ", ".join((AUTO, FUSED, *EXTRACTORS))
-        raise ValueError(f"extractor {name!r}: one of {names}")
-    return extractor, EXTRACTORS[name].extract
+    if extractor not in (AUTO, FUSED):
+        from extract import EXTRACTORS
+
+        if extractor not in EXTRACTORS:
+            names = ", ".join((AUTO, FUSED, *EXTRACTORS))
+            raise ValueError(f"extractor {extractor!r}: one of {names}")
+    return extractor, None
+
+
+def _name(extractor: str) -> str:
+    """The name in `EXTRACTORS` of an extractor of ours."""
+    return "portfolio" if extractor in (AUTO, FUSED) else extractor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eqsat.operators import OPERATORS
 
@@ -67,6 +67,8 @@ class Snapshot:
     `symbols[k]`, `classes[k]`, `children[k]` and `attributes[k]` are e-node k; `metas[c]` is the
     text of class c's meta, `handles[h]` the class of an inserted row, `constant` the constant
     classes. `pending` are the matches: rule, class of its left side, class of its right side.
+    `matches`, where they were recorded, are a rule and what its variables stand for: the class of a
+    tensor, the text of an attribute; `facts` then are the classes of which rules may ask them.
     """
 
     symbols: tuple[Symbol, ...]
@@ -78,6 +80,8 @@ class Snapshot:
     constant: frozenset[int]
     pending: tuple[tuple[int, int, int], ...]
     num_classes: int
+    matches: tuple[tuple[int, tuple[int | str, ...]], ...] = ()
+    facts: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
 
     def enode(self, row: Row) -> tuple[Symbol, tuple[int, ...], tuple[str, ...]]:
         """The e-node that an inserted row became: symbol, children's classes, attributes."""

@@ -15,6 +15,7 @@ from eqsat.meta import INVALID, Meta
 from eqsat.operators import OPERATORS
 from eqsat.raw import EgglogRule
 from eqsat.rewrite import Fact, Rewrite
+from eqsat.siblings import PARAMETERS
 from eqsat.snapshot import NUMBER, Symbol
 
 Environment = dict[str, Any]
@@ -37,17 +38,19 @@ def symbols_of(rewrite: Rewrite) -> Iterator[Symbol]:
                 yield symbol_of(expr)
 
 
-def translate(rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle) -> str:
+def translate(
+    rewrite: Rewrite, index: int, engine: Engine, oracle: Oracle, *, record: bool = False
+) -> str:
     """The egglog rule of `rewrite`, its callbacks registered with the engine.
 
     A match adds the right side and records the pair as pending under `index`; the engine unites the
-    two once their metas are known and equal.
+    two once their metas are known and equal. With `record`, what the variables stand for is kept.
     """
     if isinstance(rewrite, EgglogRule):
         for value in rewrite.values():
             oracle.texts.text(value)  # now known by its text
         return rewrite.text(index)
-    return _Translation(rewrite, index, engine, oracle).text()
+    return _Translation(rewrite, index, engine, oracle, record).text()
 
 
 @dataclass
@@ -56,6 +59,7 @@ class _Translation:
     index: int
     engine: Engine
     oracle: Oracle
+    record: bool = False
 
     def __post_init__(self) -> None:
         self.checks: list[tuple[str, Attr]] = []  # fresh variable, the attribute it must equal
@@ -74,6 +78,9 @@ class _Translation:
             body.append(f"(= true {self._condition()})")
         ruleset = self._ruleset()
         head = [f"(pending {self.index} r{i} {action})" for i, action in enumerate(actions)]
+        if self.record:
+            kinds = [rewrite.kinds[name] for name in rewrite.variables]
+            head.append(self.engine.record(self.index, kinds, [*map(self._v, rewrite.variables)]))
         options = f":ruleset {ruleset} :name {quote(rewrite.name)}"
         return f"(rule ({' '.join(body)}) ({' '.join(head)}) {options})"
 
@@ -98,8 +105,15 @@ class _Translation:
             return [f"(!= {a} {b})" for a, b in combinations(names, 2)]
         if fact.name == "neighbours":
             before = f"(mergeable {names[0]} kind before r0)"
-            return [before, f"(= after (follower {names[0]} kind before))", "(= r1 (Node after))"]
+            after = [f"(= after (follower {names[0]} kind before))", "(= r1 (Node after))"]
+            return [before, *after, *self._fixed()]
         return [f"({fact.name} {name})" for name in names]
+
+    def _fixed(self) -> Iterator[str]:
+        """The queries that the parameters of products are those that count."""
+        for i, side in enumerate(self.rewrite.left):
+            for n, name in zip(range(1, len(side.children)), PARAMETERS, strict=False):
+                yield f"(= r{i}_{n} ({name} r{i} r{i}_0))"
 
     def _v(self, name: str) -> str:
         return f"v_{name}"

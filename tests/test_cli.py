@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 from typer.testing import CliRunner, Result
 
 import rewrites
@@ -97,6 +98,22 @@ def test_limits_and_left_out_rules_reach_the_optimizer(model: Path, tmp_path: Pa
     assert (data["numerics"], data["device"]) == ("strict", "l4")
     assert len(data["saturation"]["iterations"]) <= 1
     assert name not in {rule["name"] for rule in data["saturation"]["rules"]}
+
+
+def test_costs_are_those_at_the_hint(tmp_path: Path) -> None:
+    path, report = tmp_path / "model.pt2", tmp_path / "report.json"
+    program = torch.export.export(Twice(), (X,), dynamic_shapes=({0: Dim("rows")},))
+    torch.export.save(program, path)
+    nodes = torch.export.load(path).graph.find_nodes(op="placeholder")
+    symbol = next(str(n.meta["val"].shape[0]) for n in nodes if n.name == "x")
+    found: list[float] = []
+    for hints in ((), ("--hint", f"{symbol}=10000000")):
+        done = run("optimize", path, "-o", tmp_path / "out.pt2", "--json", report, *hints)
+        assert done.exit_code == 0, done.output
+        found.append(json.loads(report.read_text())["before"]["times"]["device"])
+    assert found[1] > 2 * found[0]
+    check(run("optimize", path, "-o", path, "--hint", "rows"), "name=size", "'rows'")
+    check(run("optimize", path, "-o", path, "--hint", "columns=3"), "'columns'", symbol)
 
 
 def test_mistakes_are_told_in_one_line(model: Path, tmp_path: Path) -> None:

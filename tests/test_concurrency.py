@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import eqsat
-from eqsat import Rewrite, cache, search, turn
+from eqsat import Rewrite, cache, pipeline, search, turn
 from eqsat.cache import folder
 from eqsat.cli import app
 from eqsat.settings import ALWAYS
@@ -170,7 +169,7 @@ def test_interrupt_in_any_step_leaves_all_as_it_was(
 
     handler, state = signal.getsignal(signal.SIGINT), torch.random.get_rng_state()
     with monkeypatch.context() as patch:
-        module = sys.modules["eqsat.optimize"] if step in STEPS else search
+        module = pipeline if step in STEPS else search
         patch.setattr(module, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             eqsat.optimize(Net().eval(), (X,), **OPTIONS)

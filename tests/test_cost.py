@@ -14,7 +14,8 @@ from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.flop_counter import conv_flop_count
 
-from eqsat.cost import Call, Device, Estimate, known, load, price, total
+from eqsat.cost import Device, known, load
+from eqsat.cost.additive import Call, Estimate, price, total
 from eqsat.cost.figure import DTYPES, FIGURES
 from eqsat.cost.profile import ClassFit, Fit, find, parse, render
 from eqsat.kind import Kind

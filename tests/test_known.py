@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import eqsat
-from eqsat.capture import capture
+from eqsat.capture import capture, constants_of
 from eqsat.encode import Encoding, encode
 from eqsat.interval import Interval
-from eqsat.optimize import constants_of
 from eqsat.settings import ALWAYS
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)

@@ -60,12 +60,24 @@ def test_only_the_command_verifies_rules() -> None:
         assert verifies == (path.name == "cli.py"), path
 
 
+def loaded(statement: str, names: list[str]) -> str:
+    """Which of the modules a process has after the statement, as a list is printed."""
+    code = f"import sys; {statement}; print([n for n in {names} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def test_import_eqsat_leaves_out_what_it_does_not_need() -> None:
     names = ["transformers", "torch._inductor", "typer", "pytest", "hypothesis", "eqsat.verify"]
     names += ["egglog"]  # half a second
-    code = f"import sys, eqsat; print([n for n in {names} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert loaded("import eqsat; eqsat.optimize", names) == "[]"
+
+
+def test_a_pass_imports_nothing_that_only_a_graph_needs() -> None:
+    names = ["rewrites", "extract", "egglog", "eqsat.rewrite", "eqsat.cost.model", "eqsat.search"]
+    made = "from eqsat.inductor import Pass; assert Pass(device='a100').uuid() is not None"
+    assert loaded(made, names) == "[]"
+    assert loaded("import eqsat.pipeline, eqsat; assert callable(eqsat.optimize)", []) == "[]"
 
 
 @pytest.mark.parametrize("first", ["rewrites", "eqsat.cli"])

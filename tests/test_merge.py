@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -60,6 +62,19 @@ class Experts(nn.Module):
         return sum((p * shares[:, i : i + 1] for i, p in enumerate(parts)), torch.zeros(()))
 
 
+class Adapted(nn.Module):
+    """A linear layer with an adapter of low rank beside it."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(size, width, bias=False)
+        self.down = nn.Linear(size, 3, bias=False)
+        self.up = nn.Linear(3, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x)) * 0.5
+
+
 def linears(*widths: int, biased: str) -> Siblings:
     """Linear layers of these widths, those marked "b" with a bias."""
     marks = zip(widths, biased, strict=True)
@@ -114,9 +129,55 @@ def test_k_siblings_make_at_most_k_squared_enodes() -> None:
         assert 4 * count <= len(merged.symbols) - len(without.symbols) <= 2 * count**2
 
 
+@pytest.mark.parametrize("marks", ["apa", "pap", "aab", "baap"])
+def test_what_becomes_a_product_by_rules_is_merged(marks: str) -> None:
+    kinds = {"a": Adapted, "p": partial(nn.Linear, bias=False), "b": nn.Linear}
+    widths = [8 * (i + 1) for i in range(len(marks))]
+    layers = Siblings(*(kinds[m](24, n) for m, n in zip(marks, widths, strict=True)))
+    assert products_of(check(layers, torch.randn(5, 24))) == [sum(widths)]
+
+
+def test_adapters_make_as_many_products_each_however_many_there_are() -> None:
+    x, products = torch.randn(5, 24), list[int]()
+    for count in (4, 8):
+        layers = Siblings(*(Adapted(24, 8) for _ in range(count))).eval()
+        symbols = grown(layers, x, rules=rewrites.DEFAULT).symbols
+        products.append(sum(s.operator == "matmul" for s in symbols))
+    assert products[1] <= 2.2 * products[0]
+
+
+def test_a_product_that_others_are_computed_from_is_merged_with_its_own_siblings() -> None:
+    class Latent(nn.Module):
+        """Queries and keys of a latent each, of which the first are small."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.down = nn.ModuleList(nn.Linear(96, 4, bias=False) for _ in range(2))
+            self.up = nn.ModuleList(nn.Linear(4, 96, bias=False) for _ in range(2))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            low = [down(x) for down in self.down]
+            high = [up(y).relu() for up, y in zip(self.up, low, strict=True)]
+            return *low, *high
+
+    module, x = Latent().eval(), torch.randn(2, 96)
+    found = grown(module, x, rules=rewrites.DEFAULT)
+    metas = {
+        found.metas[c]
+        for s, c in zip(found.symbols, found.classes, strict=True)
+        if s.operator == "matmul"
+    }
+    assert any(meta.startswith("float32[2,8]") for meta in metas)
+    assert any(meta.startswith("float32[2,192]") for meta in metas)
+
+
 def test_gates_of_a_recurrent_step_are_two_products_or_one() -> None:
     result = check(Gates(32), torch.randn(4, 32), torch.randn(4, 32))
     assert products_of(result) in ([256], [256, 256])
+
+
+def test_gates_of_a_short_step_are_one_product() -> None:
+    assert products_of(check(Gates(32), torch.randn(1, 32), torch.randn(1, 32))) == [256]
 
 
 def test_experts_share_the_products_of_their_input() -> None:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 import eqsat
-from eqsat.optimize import MARGIN
-from eqsat.settings import ALWAYS
+from eqsat.settings import ALWAYS, MARGIN
 
 transformers = pytest.importorskip("transformers")
 

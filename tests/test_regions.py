@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from adversarial.catalogue import SMALL
 from adversarial.program import Program, compare, observations
 from test_compile import Residual, nothing, program, through, uncompiled
@@ -20,6 +22,8 @@ from torch import Tensor, nn
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as mapped
 from torch._inductor import compile_fx, config, list_mode_options
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.export import Dim
 from torch.fx import Graph
 from torch.nn.attention.flex_attention import flex_attention
@@ -224,8 +228,31 @@ def test_a_wrapper_subclass_is_optimized_inside_its_wrapper() -> None:
     assert [region.kept for region in optimizer.regions] == [None]
 
 
-def test_a_model_in_autocast_keeps_its_dtypes() -> None:
-    given, optimizer = program("bert"), Pass(**SMALLER)
+@pytest.fixture
+def mesh(tmp_path: Path) -> Iterator[DeviceMesh]:
+    """The only process of a distributed program."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_distributed_tensors_are_optimized_inside_their_wrapper(mesh: DeviceMesh) -> None:
+    x = distribute_tensor(torch.randn(8, 16), mesh, [Shard(0)])
+    w = distribute_tensor(torch.randn(16, 16), mesh, [Replicate()])
+    optimizer = Pass(**SMALLER)
+    compiled = torch.compile(shared, backend=through(HOOK, optimizer))
+    with torch.no_grad():
+        expected, result = shared(x, w), compiled(x, w)
+    assert isinstance(result, DTensor)
+    assert result.placements == expected.placements
+    torch.testing.assert_close(result.to_local(), expected.to_local())
+    assert [region.kept for region in optimizer.regions] == [None]
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_model_in_autocast_keeps_its_dtypes(name: str) -> None:
+    given, optimizer = program(name), Pass(**SMALLER)
     compiled = torch.compile(given.module, backend=through(HOOK, optimizer))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         expected = given.module(*given.args, **given.kwargs)

@@ -13,7 +13,8 @@ from torch.fx import GraphModule
 
 import rewrites
 from eqsat.encode import Encoding, encode
-from eqsat.rewrite import NAMES, Rewrite
+from eqsat.numerics import NAMES
+from eqsat.rewrite import Rewrite
 from eqsat.saturate import Limits, saturate
 from eqsat.snapshot import Snapshot
 

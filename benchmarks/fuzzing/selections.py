@@ -21,9 +21,10 @@ from eqsat.cost.model import CostModel
 from eqsat.decode import decode
 from eqsat.encode import Encoding, encode
 from eqsat.fold import compute, finish
+from eqsat.numerics import NAMES
 from eqsat.problem import problem
 from eqsat.rebuild import drop_in, rebuild
-from eqsat.rewrite import NAMES, Rewrite
+from eqsat.rewrite import Rewrite
 from eqsat.saturate import saturate
 from eqsat.settings import ALWAYS
 from eqsat.snapshot import Snapshot

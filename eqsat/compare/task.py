@@ -10,8 +10,8 @@ import torch
 
 from eqsat.compare.program import Source, code
 from eqsat.cost.device import Mode
-from eqsat.optimize import MARGIN
-from eqsat.saturate import Limits
+from eqsat.limits import Limits
+from eqsat.settings import MARGIN
 
 EAGER, PLAIN, STOCK, FREEZING = "eager", "inductor-plain", "inductor", "inductor-freezing"
 GREEDY, FIXPOINT, BACKTRACKING = "greedy", "fixpoint", "backtracking"

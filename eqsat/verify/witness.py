@@ -9,9 +9,10 @@ from torch.fx import Graph
 from eqsat.encode import LEAF, Encoding
 from eqsat.infer import Oracle
 from eqsat.interval import Interval
+from eqsat.limits import Limits
 from eqsat.meta import Meta, Scalar, Texts
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import Limits, RuleCount, saturate
+from eqsat.saturate import RuleCount, saturate
 from eqsat.snapshot import NUMBER, Row, Symbol
 from eqsat.verify.samples import Sample, run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,18 @@ from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
 from eqsat.isolate import isolated
+from eqsat.limits import Limits
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import IterationSize, Limits
+from eqsat.saturate import IterationSize, Saturation
 from eqsat.saving import save
 from eqsat.search import Search
 from eqsat.search import search as searched
-from eqsat.settings import SATURATION, Settings
+from eqsat.settings import LIMITS, MARGIN, SATURATION, Settings
 from eqsat.turn import in_turn
 from extract import Extract
-
-LIMITS = Limits()
-MARGIN = 0.05
-"""A predicted saving below it is no reason to change a program: predictions are that far off."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,8 @@ def optimize(
     isolate: bool = False,
     progress: Callable[[IterationSize], None] | None = None,
     observe: Callable[[Found], None] | None = None,
+    explain: bool = False,
+    dump: str | Path | None = None,
 ) -> Result:
     """An equal program that is predicted to be faster on `device`, for inference.
 
@@ -117,6 +116,12 @@ def optimize(
     With `cache`, what was found before for the same graph with the same settings is taken from
     Inductor's cache folder: weights are folded anew, and the check runs as ever. `observe` is shown
     the e-graph and what was read from it, before anything is rebuilt; such a search is made anew.
+
+    With `explain` the search is made again with fewer and fewer rules, and `report.rules` are those
+    that the result needs, `report.explanation` their steps (`eqsat.explain`).
+
+    Where the optimizer or the check fails, or a program cannot be made functional, a small script
+    that repeats it is written to the folder `dump` (`report.dumped`), which takes up to a minute.
 
     `max_memory_growth` refuses what buys speed with memory: 1.2 allows a fifth more than the given
     program takes, of intermediates at their peak and weights together.
@@ -144,22 +149,33 @@ def optimize(
         memory_limit,
         max_memory_growth,
     )
-    if isolate and observe is not None:
-        raise ValueError("observe is shown the e-graph, which isolate leaves in another process")
+    if explain and settings.search != SATURATION:
+        raise ValueError(f"search {search!r}: only a saturation can be explained")
+    if isolate and (explain or observe is not None):
+        raise ValueError(
+            "explain and observe look at the e-graph, which isolate leaves in another process"
+        )
     clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
     require_hints(captured.program.graph, hints)
     if captured.blocked is not None:
-        return _kept(captured, settings, captured.blocked, clock)
+        kept = _kept(captured, settings, captured.blocked, clock)
+        return _dumped(kept, captured, settings, dump)
     if check and captured.args is None:
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")
-    verdict, found = None, None
+    verdict, found, seen = None, None, list[Found]()
+
+    def shown(made: Found) -> None:
+        seen.append(made)
+        if observe is not None:
+            observe(made)
+
     try:
         functional = captured.program
         constants = constants_of(functional)
         with hinted(functional.graph, hints):
-            look = isolated if isolate else partial(searched, observe=observe)
+            look = isolated if isolate else partial(searched, observe=shown if explain else observe)
             found = look(functional.graph, constants, settings, clock, progress, cached=cache)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
@@ -173,12 +189,68 @@ def optimize(
         return _kept(captured, settings, str(error), clock)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
-        return _kept(captured, settings, reason, clock, found=found)
+        kept = _kept(captured, settings, reason, clock, found=found)
+        return _dumped(kept, captured, settings, dump)
     if verdict is not None and not verdict.passed:
-        reason = f"the check failed: {verdict}"
-        return _kept(captured, settings, reason, clock, verdict, found)
+        blamed = "" if isolate else _blamed(captured, settings, verdict, hints)
+        reason = f"the check failed: {verdict}{blamed}"
+        kept = _kept(captured, settings, reason, clock, verdict, found)
+        return _dumped(kept, captured, settings, dump)
     report = _report(captured, settings, clock, verdict=verdict, found=found, result=result)
+    if explain:
+        report = _explained(captured, seen[0], report, clock)
     return Result(module, result, report)
+
+
+def _dumped(
+    kept: Result, captured: Captured, settings: Settings, folder: str | Path | None
+) -> Result:
+    """The given program that came back, its failure written to a folder if there is one."""
+    from eqsat.dump.dump import dump  # brings what few processes need
+
+    if folder is None or kept.report.kept is None:
+        return kept
+    try:
+        dumped = str(dump(Path(folder), captured, settings, kept.report.kept, optimize))
+    except Exception as error:  # noqa: BLE001 - the given program is not lost for it
+        dumped = f"no script could be written: {type(error).__name__}: {error}"
+    return replace(kept, report=replace(kept.report, dumped=dumped))
+
+
+def _again(
+    captured: Captured, settings: Settings, hints: Mapping[str, int] | None
+) -> tuple[Found, Saturation]:
+    """The search, made again to look into it."""
+    seen: list[Found] = []
+    graph, constants = captured.program.graph, constants_of(captured.program)
+    with hinted(graph, hints):
+        made = searched(graph, constants, settings, Clock(), observe=seen.append)
+    return seen[0], made.saturation
+
+
+def _blamed(
+    captured: Captured, settings: Settings, failed: Check, hints: Mapping[str, int] | None
+) -> str:
+    """Which rule made a check fail, as far as that is found."""
+    from eqsat.culprit.blame import blame  # brings what few processes need
+
+    if settings.search != SATURATION:
+        return ""
+    again = partial(_again, captured, settings, hints)
+    return blame(captured, again, failed, settings.numerics)[0]
+
+
+def _explained(captured: Captured, found: Found, report: Report, clock: Clock) -> Report:
+    """The report with an explanation, or with why there is none: the result stands all the same."""
+    from eqsat.reason.explanation import explained  # brings what few processes need
+
+    reason, unexplained = None, ""
+    with clock("explain"):
+        try:
+            reason = explained(captured, found, report.matched)
+        except Exception as error:  # noqa: BLE001 - what was found is not lost
+            unexplained = f"{type(error).__name__}: {error}"
+    return replace(report, explanation=reason, unexplained=unexplained, seconds=dict(clock.seconds))
 
 
 def _verify(captured: Captured, program: ExportedProgram, numerics: str) -> Check:
