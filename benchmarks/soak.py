@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from fuzzing import laws
-from fuzzing.survival import run, trial
+from fuzzing.survival import POOL, run, trial
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph_module
 
@@ -39,8 +39,8 @@ from eqsat.verify import draw
 RESULTS = Path(__file__).parent / "results" / "soak.md"
 HANG = 180.0
 """Seconds after which a run hangs."""
-WARM = 200
-"""Runs of a worker before its memory is looked at: libraries load what they need."""
+WARM = POOL
+"""Runs of a worker before its memory is looked at: by then torch has seen every program."""
 SLOPE = 1.0
 """Megabytes that a hundred runs may leave behind."""
 
