@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,8 @@ from eqsat.reason.instance import Instance
 from eqsat.reason.replay import CONGRUENCE, Match, Replay
 
 ROUNDS = 100
+SLACK = 2
+"""How many times the rounds and terms of all instances fewer of them may need: some never end."""
 
 
 @dataclass(frozen=True)
@@ -46,23 +49,27 @@ def prove(start: Replay, instances: Sequence[Instance], goal: Goal) -> Proof | N
     if not run.until(goal):
         return None
     order = [instances[n] for n in _distinct(run.used[n].instance for n in run.needed(goal))]
+    bounds = SLACK * (run.rounds + 1), SLACK * len(run.replay.terms)
     size = max(1, len(order) // 2)
     while order:  # by halves, then quarters, at last one by one
-        order = _shortened(start, order, goal, size)
+        order = _shortened(start, order, goal, size, bounds)
         if size == 1:
             break
         size //= 2
     last = _Run(start, order)
     assert last.until(goal)
-    _, steps = _replayed(start, [order[last.used[n].instance] for n in last.needed(goal)])
+    end, steps = _replayed(start, [order[last.used[n].instance] for n in last.needed(goal)])
+    assert end.reached(goal) is not None, "one by one the steps do not come to the goal"
     return Proof(start, steps)
 
 
-def _shortened(start: Replay, order: list[Instance], goal: Goal, size: int) -> list[Instance]:
+def _shortened(
+    start: Replay, order: list[Instance], goal: Goal, size: int, bounds: tuple[int, int]
+) -> list[Instance]:
     """The instances without those, `size` at a time from the last, that the goal does without."""
     for low in range((len(order) - 1) // size * size, -1, -size):
         trial = order[:low] + order[low + size :]
-        if _Run(start, trial).until(goal):
+        if _Run(start, trial).until(goal, *bounds):
             order = trial
     return order
 
@@ -89,12 +96,15 @@ class _Run:
         self.replay = start.copy()
         self.instances = instances
         self.used: list[Match] = []
+        self.rounds = 0
 
-    def until(self, goal: Goal) -> bool:
-        """Whether the goal is reached before nothing new comes."""
-        for _ in range(ROUNDS):
+    def until(self, goal: Goal, rounds: int = ROUNDS, terms: float = math.inf) -> bool:
+        """Whether the goal is reached before nothing new comes, in so many rounds and terms."""
+        for self.rounds in range(rounds):
             if self.replay.reached(goal) is not None:
                 return True
+            if len(self.replay.terms) > terms:
+                return False
             found = [m for n, i in enumerate(self.instances) for m in self.replay.matches(n, i)]
             changed = False
             for match in found:
