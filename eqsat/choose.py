@@ -25,7 +25,7 @@ from eqsat.fusion import extract_fused
 from eqsat.peak import NOTHING, Memory, exceeds, memory
 from eqsat.problem import Problem, problem
 from eqsat.rewritten import placed, rewritten
-from eqsat.settings import AUTO, FIXPOINT, FUSED, GREEDY, Settings
+from eqsat.settings import AUTO, FIXPOINT, FUSED, Settings
 from eqsat.snapshot import Snapshot
 from extract import Choice, Selection, dag_cost, judge, tree
 from extract.selection import select
@@ -203,8 +203,7 @@ def readings(settings: Settings) -> Iterator[tuple[str, Reading]]:
         yield "whole kernels", _by_kernels
         yield "as given where nothing is saved", _sparingly
         yield "as given", _as_given
-        for search in (GREEDY, FIXPOINT):
-            yield f"as {search} search leaves it", partial(_as_rewritten, search=search)
+        yield "as rewritten to a fixpoint", _as_rewritten
 
 
 def _by_enodes(
@@ -271,13 +270,13 @@ def _as_given(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read | None:
     )
 
 
-def _as_rewritten(ground: Ground, ahead: bool, _: Sequence[Choice], *, search: str) -> Read | None:
+def _as_rewritten(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read | None:
     """What a greedy search comes to, if the program is small and the e-graph holds it."""
     if ground.settings.extractor == AUTO and len(ground.encoding.rows) > FEW:
         return None
     seconds = min(ground.settings.limits.seconds, max(ground.left(), LEAST_SECONDS))
     settings = replace(ground.settings, limits=replace(ground.settings.limits, seconds=seconds))
-    snapshot, choice, _record = rewritten(ground.encoding, settings, search)
+    snapshot, choice, _record = rewritten(ground.encoding, settings, FIXPOINT)
     fixed = placed(snapshot, choice, ground.snapshot)
     return None if fixed is None else _as_fixed(replace(ground, fixed=fixed), ahead, ())
 

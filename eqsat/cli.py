@@ -389,6 +389,9 @@ def compare(
     enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
     iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the results.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Find what each rule saves, too: some more seconds.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Compare saturation with greedy searches and Inductor, on programs or the zoo."""
@@ -397,7 +400,9 @@ def compare(
         from eqsat.compare.task import ARMS, Options
 
         limits = Limits(iterations, enodes, seconds)
-        options = Options(mode, numerics, margin, extractor, time_limit, limits, not no_check)
+        options = Options(
+            mode, numerics, margin, extractor, time_limit, limits, not no_check, explain
+        )
         choice = comparing.Choice(
             programs=programs or (),
             zoo=zoo,

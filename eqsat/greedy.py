@@ -25,7 +25,6 @@ from torch.fx import Node
 from eqsat.expression import Attr, Expr, Var
 from eqsat.limits import Limits
 from eqsat.raw import EgglogRule
-from eqsat.reach import reachable
 from eqsat.rewrite import Fact, Rewrite
 from eqsat.saturate import IterationSize, RuleCount, Saturation, StopReason
 from eqsat.terms import Refused, Terms, facts, target_of
@@ -89,9 +88,8 @@ class Greedy:
         for rule in self.rules:
             if isinstance(rule, EgglogRule):
                 self.counts[rule.name].reason = "written in egglog: no pattern"
-        for rule in reachable(self.rules, self.terms.encoding.rows, self._text):
-            if not isinstance(rule, EgglogRule):
-                self._register(rule)
+                continue
+            self._register(rule)
 
     def _register(self, rule: Rewrite) -> None:
         pattern = _Patterns(rule, self._text, self.shared).pattern()
@@ -293,7 +291,8 @@ class _Patterns:
         self.patterns: dict[Any, PatternExpr] = {}
         self.variables = {name: KeywordArg(name) for name in rule.variables}
         self.readers = Counter[Any]()
-        for key in {key for side in rule.left for key in self._keys(side)}:
+        counted = () if shared else rule.left  # where any number may read it, none are counted
+        for key in {key for side in counted for key in self._keys(side)}:
             self.readers.update({child for child in key[1] if child is not None})
 
     def pattern(self) -> PatternExpr:

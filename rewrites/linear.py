@@ -59,6 +59,9 @@ LINEAR = (
     Rewrite("affine-scale",            lambda x, w, b, s:    (affine(x, w, b) * s,               affine(x, w * s, b * s)),              when=lambda w, b, s: is_bias(w, b) and (s.ndim == 0 or is_bias(w, s)), numerics=ROUNDING, facts=(constant("w", "b", "s"),)),
     Rewrite("affine-factor",           lambda x, a, b, c, d: (affine(x, a, b) + affine(x, c, d), affine(x, a + c, b + d)),              when=lambda a, b, c, d: a.shape == c.shape and is_bias(a, b) and is_bias(c, d), numerics=ROUNDING),
     Rewrite("affine-factor-matmul",    lambda x, a, b, c:    (affine(x, a, b) + x @ c,           affine(x, a + c, b)),                  when=lambda a, b, c: a.shape == c.shape and is_bias(a, b), numerics=ROUNDING),
+    # Across what stands between them: sums in general are not associated.
+    Rewrite("matmul-factor-left-across",  lambda x, a, b, c: ((x @ a + c) + x @ b,               x @ (a + b) + c),                             when=lambda a, b, c: a.shape == b.shape and c.dtype == a.dtype, numerics=ROUNDING),
+    Rewrite("matmul-factor-right-across", lambda x, y, w, c: ((x @ w + c) + y @ w,               (x + y) @ w + c),                             when=lambda x, y, c: x.shape == y.shape and c.dtype == x.dtype, numerics=ROUNDING),
     # Side by side.
     Rewrite("matmul-add",         lambda x, y, v, w:       (x @ v + y @ w,                     cat(x, y, -1) @ cat(v, w, -2)),               numerics=ROUNDING, facts=(given("v", "w"), constant("v", "w"), distinct("x", "y"), distinct("v", "w"))),
     Rewrite("affine-add",         lambda x, y, v, b, w, c: (affine(x, v, b) + affine(y, w, c), affine(cat(x, y, -1), cat(v, w, -2), b + c)), when=lambda v, b, w, c: is_bias(v, b) and is_bias(w, c), numerics=ROUNDING, facts=(given("v", "w"), constant("v", "b", "w", "c"), distinct("x", "y"), distinct("v", "w"))),

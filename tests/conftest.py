@@ -3,10 +3,14 @@
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("untimed")
 
 collect_ignore = ["adversarial", "programs", "oracle.py", "wrong_rules.py"]
 

@@ -6,6 +6,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -153,6 +154,16 @@ def test_rows_of_searches_say_what_the_search_did(ordered: dict[str, Row]) -> No
         assert row["iterations"]
         assert any(rule["admitted"] for rule in row["rules"])
     assert ordered["saturation"]["gap"] == 0
+
+
+def test_what_rules_save_adds_up(file: Path, ordered: dict[str, Row]) -> None:
+    row = arms.row(task(file, "ordering", "saturation"), replace(GRAPH, explain=True))
+    saved = {rule["name"]: rule["saved"] for rule in row["rules"] if rule["saved"] is not None}
+    assert saved
+    assert all(seconds >= 0 for seconds in saved.values())
+    given = ordered["inductor"]["modelled"]
+    assert given - sum(saved.values()) == pytest.approx(row["modelled"])
+    assert all("saved" not in rule for rule in ordered["saturation"]["rules"])
 
 
 def test_sharing_alone_rewrites_nothing(ordered: dict[str, Row]) -> None:

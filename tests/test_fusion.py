@@ -106,6 +106,29 @@ def test_of_a_table_only_the_rows_are_read() -> None:
     check(module, ids, launches=1, moved=6 * 8 + 2 * 6 * 32 * 4)
 
 
+def masked(kept: Tensor, q: Tensor) -> Tensor:
+    """Attention under a computed mask, then that of the first query alone."""
+    mask = torch.where(kept, 0.0, -1e4)
+    x = F.scaled_dot_product_attention(q, q, q, mask)
+    return F.scaled_dot_product_attention(x[:, :, :1], x, x, mask[:, :, :1])
+
+
+def test_what_is_cut_out_of_a_mask_is_computed_once_more() -> None:
+    q, kept = torch.randn(2, 4, 16, 16), torch.ones(2, 1, 16, 16, dtype=torch.bool)
+    parts = grown(Module(masked), kept, q)
+    snapshot, _, _, choices = parts
+    given = fusible(*parts, fold=True)
+    result = fuse(given.problem, given.inside(choices.given))
+    fusion = given.problem.fusion
+    assert sum(fusion[k.enodes[-1]] != Fusion.OPAQUE for k in result.kernels) == 2
+    prices = {
+        snapshot.metas[snapshot.classes[k]]: choices.egraph.node_cost[enode]
+        for enode, k in enumerate(choices.enodes)
+        if snapshot.symbols[k].operator == "slice"
+    }
+    assert [price > 0 for _, price in sorted(prices.items())] == [True, False]  # mask, query
+
+
 def test_the_extraction_is_a_selection_and_no_worse_than_what_was_given() -> None:
     w = torch.randn(32, 32)
     module = Module(lambda x, w: F.layer_norm(x + (x @ w) @ w, (32,)), w)

@@ -67,8 +67,10 @@ def test_the_first_match_takes_what_the_next_one_needed() -> None:
         return x @ v + b + x @ w
 
     args = square((2048, 2048), (2048, 2048), (2048, 2048), (2048,))
+    rules = rewrites.DEFAULT.without("matmul-factor-left-across")
     found = {
-        s: seconds(optimized(function, args, s, check=False)) for s in ("greedy", "saturation")
+        s: seconds(optimized(function, args, s, rules=rules, check=False))
+        for s in ("greedy", "saturation")
     }
     assert found["saturation"] < 0.8 * found["greedy"]
 

@@ -36,8 +36,9 @@ from eqsat.settings import ALWAYS
 
 Call = Callable[[Tensor, Tensor], Any]
 SMALLER: dict[str, Any] = {
-    "limits": eqsat.Limits(iterations=3, enodes=1_000),
+    "limits": eqsat.Limits(iterations=3, enodes=1_000, seconds=120.0),
     "extractor": "greedy-dag",
+    "time_limit": 120.0,  # on a busy machine, too, the limits above end a search
     "margin": ALWAYS,
 }
 

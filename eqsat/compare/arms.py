@@ -38,6 +38,7 @@ from eqsat.page.classes import LIMIT, egraph
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import Saturation
+from eqsat.settings import ALWAYS
 
 Row = dict[str, Any]
 
@@ -84,26 +85,28 @@ def optimized(
     cost: CostModel,
     options: Options,
     observe: Callable[[Found], None] | None = None,
+    **others: Any,
 ) -> eqsat.Result:
-    """The result of one of our searches; rules, cost, limits and check are those of every other."""
+    """The result of one of our searches; rules, cost, limits and check are those of every other.
+
+    But for what `others` say, which are arguments of `eqsat.optimize`.
+    """
     args, kwargs = (program.args, program.kwargs)
-    return eqsat.optimize(
-        program.given,
-        args,
-        kwargs,
-        rules=rules(task.arm),
-        device=cost.device,
-        mode=cost.mode,
-        numerics=options.numerics,
-        extractor=options.extractor,
-        limits=options.limits,
-        time_limit=options.time_limit,
-        margin=options.margin,
-        check=options.check,
-        search=SEARCHES[task.arm],
-        cache=False,
-        observe=observe,
-    )
+    settings: dict[str, Any] = {
+        "rules": rules(task.arm),
+        "device": cost.device,
+        "mode": cost.mode,
+        "numerics": options.numerics,
+        "extractor": options.extractor,
+        "limits": options.limits,
+        "time_limit": options.time_limit,
+        "margin": options.margin,
+        "check": options.check,
+        "search": SEARCHES[task.arm],
+        "cache": False,
+        "observe": observe,
+    }
+    return eqsat.optimize(program.given, args, kwargs, **settings | others)
 
 
 def rules(arm: str) -> tuple[Rewrite, ...]:
@@ -130,12 +133,13 @@ def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: O
     """The row of one of our searches."""
     seen = list[Found]()
     observe = seen.append if task.arm == SATURATION else None
-    result = optimized(task, program, cost, options, observe)
+    explain = options.explain and task.arm == SATURATION
+    result = optimized(task, program, cost, options, observe, explain=explain)
     report = result.report
     given = captured(task.source, task.size, task.seed)
     after = given if report.kept is not None else result.program
     found = lowered(after, cost)
-    shown = _costs(found) | _search(report) | {
+    shown: Row = _costs(found) | _search(report) | {
         "modelled": modelled(after, cost).times.seconds,
         "unfused": eager(after, cost).times.seconds,
         "expected": [{"text": e.text, "found": bool(e.found(result))} for e in of.expected],
@@ -150,7 +154,27 @@ def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: O
             shown["error"] = f"differs from eager: {compared.probes[0].difference}"
     if seen and report.saturation is not None and report.saturation.enodes <= LIMIT:
         shown["egraph"] = egraph(seen[0])
+    if report.rules:
+        saved = _saved(task, program, cost, options, report)
+        shown["rules"] = [one | {"saved": saved.get(one["name"])} for one in shown["rules"]]
     return shown
+
+
+def _saved(
+    task: Task, program: Program, cost: CostModel, options: Options, report: Report
+) -> dict[str, float]:
+    """Seconds that each rule saves, added after those that the result needs before it."""
+    assert report.rules is not None
+    assert report.before is not None
+    saved, best = dict[str, float](), report.before.seconds
+    allowed = {rule.name: rule for rule in rules(task.arm)}
+    for count, name in enumerate(report.rules, 1):
+        some = [allowed[known] for known in report.rules[:count]]
+        result = optimized(task, program, cost, options, rules=some, check=False, margin=ALWAYS)
+        after = result.report.after
+        seconds = best if after is None else min(best, after.seconds)
+        saved[name], best = best - seconds, seconds
+    return saved
 
 
 def _costs(found: Lowered) -> Row:

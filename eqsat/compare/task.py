@@ -48,6 +48,7 @@ class Options:
     time_limit: float = 5.0
     limits: Limits = field(default_factory=Limits)
     check: bool = True
+    explain: bool = False
 
     def launch(self) -> Mode:
         """The mode as the cost model takes it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch.export import ExportedProgram
@@ -46,10 +46,18 @@ def place(step: Step) -> str:
     return f"{nodes} ({step.source[0]})" if step.source else nodes
 
 
-def culprit(stages: Stages, bad: Bad, spent: Callable[[], bool] = lambda: False) -> Culprit:
+def culprit(
+    stages: Stages,
+    bad: Bad,
+    spent: Callable[[], bool] = lambda: False,
+    *,
+    known: bool = False,
+) -> Culprit:
     """The first bad stage after one that is not, by halving.
 
-    Raises ValueError where the last is not bad or the first is, NoTimeError when time is spent.
+    The first halving is around a step whose two sides differ on their own, if there is one. With
+    `known`, the last stage is bad and the first is not: they are not run. Raises ValueError where
+    that is not so, NoTimeError when time is spent.
     """
     runs, low, high = 0, 0, stages.count - 1
 
@@ -60,23 +68,32 @@ def culprit(stages: Stages, bad: Bad, spent: Callable[[], bool] = lambda: False)
         runs += 1
         return bad(stages.program(number))
 
-    if not failing(high):
+    if not known and not failing(high):
         raise ValueError("the result passes the check: nothing to find")
-    if failing(low):
+    if not known and failing(low):
         raise ValueError("the given program fails the check too: no rule made it fail")
+    applied = stages.steps()
+    for middle in _suspects(applied):
+        if low < middle < high:
+            low, high = (low, middle) if failing(middle) else (middle, high)
     while high - low > 1:
         middle = (low + high) // 2
-        if failing(middle):
-            high = middle
-        else:
-            low = middle
-    return _named(stages, low, high, runs)
+        low, high = (low, middle) if failing(middle) else (middle, high)
+    return _named(stages, applied, low, high, runs)
 
 
-def _named(stages: Stages, low: int, high: int, runs: int) -> Culprit:
+def _suspects(applied: Sequence[Sequence[Step]]) -> tuple[int, ...]:
+    """The stages before and after the first step that is wrong on its own, if one is."""
+    wrong = (n for n, steps in enumerate(applied) if not all(step.equal for step in steps))
+    first = next(wrong, None)
+    return () if first is None else (first + 2, first + 1)
+
+
+def _named(
+    stages: Stages, applied: Sequence[Sequence[Step]], low: int, high: int, runs: int
+) -> Culprit:
     """The culprit between two stages that follow each other."""
     good, bad = stages.program(low), stages.program(high)
-    applied = stages.steps()
     if not 2 <= high < 2 + len(applied):
         return Culprit(stages.name(high), None, None, (), runs, good, bad)
     hidden = low

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from eqsat.reason.explanation import inputs_of
 from eqsat.replacing import replacing
 from eqsat.settings import Settings
 
+log = logging.getLogger(__name__)
 SECONDS = 60.0
 """After which the case is not made smaller any more."""
 
@@ -46,10 +48,7 @@ def dump(
     deadline = time.perf_counter() + seconds
     folder.mkdir(parents=True, exist_ok=True)
     path = _free(folder)
-    program = captured.program if captured.blocked is None else captured.original
-    args, kwargs = inputs_of(captured)
-    case = Case.of(program, args, kwargs)
-    known = _known(settings)
+    case, known = _case(captured), _known(settings)
 
     def fails(trial: Trial) -> bool:
         try:
@@ -69,6 +68,16 @@ def dump(
     name = path.with_suffix(".pt2").name
     _write(path, script_of_file(name, settings.rules, known, _short(reason), about))
     return path
+
+
+def _case(captured: Captured) -> Case | None:
+    """The program as calls, functional where it can be; None where it cannot be told so."""
+    program = captured.program if captured.blocked is None else captured.original
+    try:
+        return Case.of(program, *inputs_of(captured))
+    except Exception as error:  # noqa: BLE001 - then it is saved whole
+        log.warning("the program is not told as code: %s", error)
+        return None
 
 
 def _known(settings: Settings) -> dict[str, Any]:

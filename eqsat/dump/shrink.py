@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from eqsat.dump.case import Case
 from eqsat.dump.trial import Trial
 from eqsat.rewrite import Rewrite
 
+log = logging.getLogger(__name__)
 Fails = Callable[[Trial], bool]
 
 
@@ -21,7 +23,10 @@ def shrink(trial: Trial, fails: Fails, spent: Callable[[], bool]) -> Trial:
     before it, by halves; then single calls.
     """
     for smaller in (_rules, _outputs, _ends, _begins, _singles, _outputs, _rules):
-        trial = smaller(trial, fails, spent)
+        try:
+            trial = smaller(trial, fails, spent)
+        except Exception as error:  # noqa: BLE001 - where a case cannot run it stays as large
+            log.warning("a case was not made smaller: %s", error)
     return trial
 
 

@@ -48,7 +48,7 @@ def needed(
 
     def tried(chosen: Sequence[Rewrite]) -> Needed | None:
         snapshot, _ = saturate(encoding, chosen, limits, record=True)
-        proof = _proof(encoding, goal, tuple(chosen), snapshot)
+        proof = _proof(encoding, goal, tuple(chosen), snapshot, spent)
         if proof is None:
             return None
         used = tuple(rule for rule in chosen if rule.name in proof.rules)
@@ -97,11 +97,15 @@ def _narrowed(
 
 
 def _proof(
-    encoding: Encoding, goal: Goal, rules: tuple[Rewrite, ...], snapshot: Snapshot
+    encoding: Encoding,
+    goal: Goal,
+    rules: tuple[Rewrite, ...],
+    snapshot: Snapshot,
+    spent: Callable[[], bool],
 ) -> Proof | None:
     """The steps to the goal by what a search recorded."""
     if not goal.held(snapshot):
         return None
     known = index(snapshot)
     found = list(instances(rules, snapshot, encoding, known))
-    return prove(Replay(encoding, known, snapshot), found, goal)
+    return prove(Replay(encoding, known, snapshot), found, goal, spent)

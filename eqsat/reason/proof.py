@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.reason.goal import Goal
@@ -10,6 +11,8 @@ from eqsat.reason.instance import Instance
 from eqsat.reason.replay import CONGRUENCE, Match, Replay
 
 ROUNDS = 100
+SLACK = 2
+"""How many times the rounds and terms of all instances fewer of them may need: some never end."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +40,46 @@ class Proof:
         return tuple(dict.fromkeys(step.instance.rule.name for step in self.steps))
 
 
-def prove(start: Replay, instances: Sequence[Instance], goal: Goal) -> Proof | None:
+def prove(
+    start: Replay,
+    instances: Sequence[Instance],
+    goal: Goal,
+    spent: Callable[[], bool] = lambda: False,
+) -> Proof | None:
     """Steps from the given terms to the goal, none of which can be left out; None without any.
 
-    First those on which a proof rests are found, then each is tried without.
+    First those on which a proof rests are found, then each is tried without, until time is `spent`.
     """
-    run = _Run(start, instances)
+    run = _Run(start, instances, at_once=True)
     if not run.until(goal):
         return None
     order = [instances[n] for n in _distinct(run.used[n].instance for n in run.needed(goal))]
+    bounds = SLACK * (run.rounds + 1), SLACK * len(run.replay.terms)
     size = max(1, len(order) // 2)
-    while order:  # by halves, then quarters, at last one by one
-        order = _shortened(start, order, goal, size)
+    while order and not spent():  # by halves, then quarters, at last one by one
+        order = _shortened(start, order, goal, size, bounds, spent)
         if size == 1:
             break
         size //= 2
     last = _Run(start, order)
     assert last.until(goal)
-    _, steps = _replayed(start, [order[last.used[n].instance] for n in last.needed(goal)])
+    end, steps = _replayed(start, [order[last.used[n].instance] for n in last.needed(goal)])
+    assert end.reached(goal) is not None, "one by one the steps do not come to the goal"
     return Proof(start, steps)
 
 
-def _shortened(start: Replay, order: list[Instance], goal: Goal, size: int) -> list[Instance]:
+def _shortened(
+    start: Replay,
+    order: list[Instance],
+    goal: Goal,
+    size: int,
+    bounds: tuple[int, int],
+    spent: Callable[[], bool],
+) -> list[Instance]:
     """The instances without those, `size` at a time from the last, that the goal does without."""
     for low in range((len(order) - 1) // size * size, -1, -size):
         trial = order[:low] + order[low + size :]
-        if _Run(start, trial).until(goal):
+        if not spent() and _Run(start, trial).until(goal, *bounds):
             order = trial
     return order
 
@@ -83,29 +100,39 @@ def _distinct(values: Iterable[int]) -> list[int]:
 
 
 class _Run:
-    """Applies instances round by round, those at once that match at once."""
+    """Applies instances round by round: one after the other, or with `at_once` all that match."""
 
-    def __init__(self, start: Replay, instances: Sequence[Instance]) -> None:
+    def __init__(self, start: Replay, instances: Sequence[Instance], at_once: bool = False) -> None:
         self.replay = start.copy()
         self.instances = instances
+        self.groups = [range(len(instances))] if at_once else [[n] for n in range(len(instances))]
         self.used: list[Match] = []
+        self.done: set[tuple[int, ...]] = set()
+        self.rounds = 0
 
-    def until(self, goal: Goal) -> bool:
-        """Whether the goal is reached before nothing new comes."""
-        for _ in range(ROUNDS):
+    def until(self, goal: Goal, rounds: int = ROUNDS, terms: float = math.inf) -> bool:
+        """Whether the goal is reached before nothing new comes, in so many rounds and terms."""
+        for self.rounds in range(rounds):
             if self.replay.reached(goal) is not None:
                 return True
-            found = [m for n, i in enumerate(self.instances) for m in self.replay.matches(n, i)]
-            changed = False
-            for match in found:
-                instance = self.instances[match.instance]
-                equal = self.replay.apply(match, instance, len(self.used))
-                if equal is not None:
-                    self.used.append(replace(match, equalities=(*match.equalities, *equal)))
-                    changed = True
-            if not changed:
+            before = len(self.used)
+            for group in self.groups:
+                found = [m for n in group for m in self.replay.matches(n, self.instances[n])]
+                for match in found:
+                    self._apply(match)
+            if len(self.used) == before or len(self.replay.terms) > terms:
                 return False
         return False
+
+    def _apply(self, match: Match) -> None:
+        """Apply an instance at a place, once."""
+        place = (match.instance, *match.roots, *match.bound.values())
+        if place in self.done:
+            return
+        self.done.add(place)
+        equal = self.replay.apply(match, self.instances[match.instance], len(self.used))
+        if equal is not None:
+            self.used.append(replace(match, equalities=(*match.equalities, *equal)))
 
     def needed(self, goal: Goal) -> list[int]:
         """The applications on which the goal rests, in order."""

@@ -55,6 +55,17 @@ def hypernetwork(x: Tensor, w: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @fires(
+    "matmul-factor-left-across matmul-factor-right-across",
+)
+@program((6, 12), (6, 12), (6, 10), w=(12, 10), delta=(12, 10))
+def corrected(
+    x: Tensor, y: Tensor, skip: Tensor, *, w: Tensor, delta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A layer whose correction, or second input, is added after a residual (skip paths)."""
+    return x @ w + skip + x @ delta, x @ w + skip + y @ w
+
+
+@fires(
     "affine-split affine-join-rows",
 )
 @program((6, 16), w=(12, 16), table=(6, 12))
