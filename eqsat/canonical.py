@@ -44,10 +44,14 @@ class UnsayableError(ValueError):
 
 
 class Canonical:
-    """Texts of what a graph holds: nodes, symbols and storages are numbered as they appear."""
+    """Texts of what a graph holds: nodes, symbols and storages are numbered as they appear.
 
-    def __init__(self, graph: Graph) -> None:
+    With `here`, texts are of use in this process and its forks only, and there they tell all.
+    """
+
+    def __init__(self, graph: Graph, *, here: bool = False) -> None:
         self.graph = graph
+        self.here = here
         self.symbols: dict[str, str] = {}  # name of a symbol -> its name in the text
         self.numbers: dict[str, Any] = {}  # text of a symbolic number -> the number
         self.envs: dict[int, ShapeEnv] = {}
@@ -77,7 +81,7 @@ class Canonical:
         places = {node: i for i, node in enumerate(graph.nodes)}
         storages: dict[int, int] = {}
         for node in graph.nodes:
-            what = "" if node.op in ("placeholder", "output") else target_text(node)
+            what = "" if node.op in ("placeholder", "output") else self._target(node)
             args = self._argument((node.args, dict(node.kwargs)), places)
             args = "" if node.op == "placeholder" else args
             yield f"{node.op} {what} {args}: {self.value(node.meta.get('val'), storages)}"
@@ -91,7 +95,7 @@ class Canonical:
         if isinstance(value, (list, tuple)):
             return f"({', '.join(self.value(part, storages) for part in value)})"
         if type(value) not in (*PLAIN, FakeTensor) or not is_plain(value):
-            raise UnsayableError(f"a {type(value).__name__} in a graph")
+            return self._itself(value, f"a {type(value).__name__} in a graph")
         sizes, strides = (f"({', '.join(map(self.number, v))})" for v in _geometry(value))
         offset, bits = self.number(value.storage_offset()), (value.is_conj(), value.is_neg())
         where = storages.setdefault(value.untyped_storage()._cdata, len(storages))
@@ -142,7 +146,18 @@ class Canonical:
             return f"{value!r}"
         if isinstance(value, _FORMS):
             return f"{type(value).__name__} {value}"
-        raise UnsayableError(f"a {type(value).__name__} among the arguments of a call")
+        return self._itself(value, f"a {type(value).__name__} among the arguments of a call")
+
+    def _target(self, node: Node) -> str:
+        if self.here and not isinstance(node.target, (str, OpOverload)):
+            return self._itself(node.target, "")
+        return target_text(node)
+
+    def _itself(self, value: object, what: str) -> str:
+        """The identity of what no text tells."""
+        if not self.here:
+            raise UnsayableError(what)
+        return f"{type(value).__name__} {id(value)}"
 
     def _symbols(self) -> Iterator[str]:
         """What is known of the symbols: all that may decide whether a rule fires."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,14 +22,18 @@ from eqsat.decode import decode
 from eqsat.encode import Encoding
 from eqsat.fold import Folding, finish
 from eqsat.fusion import extract_fused
+from eqsat.peak import NOTHING, Memory, exceeds, memory
 from eqsat.problem import Problem, problem
 from eqsat.rewritten import placed, rewritten
 from eqsat.settings import AUTO, FIXPOINT, FUSED, Settings
 from eqsat.snapshot import Snapshot
-from extract import Choice, Selection, dag_cost, judge
+from extract import Choice, Selection, dag_cost, judge, tree
 from extract.selection import select
 
 LEAST_GAIN = 1e-6  # of the cost: below it the given program stays as it is
+LEAST_SECONDS = 0.05
+PREPARING = 1e-4
+"""Seconds for each e-node that extractors take before they look at the clock."""
 LEAST_BUDGET = 64 << 20  # bytes: masks and position tables of programs with few weights
 CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.conv2d.default)
 SHARES = (FUSED_SHARE, 0.1)
@@ -63,6 +68,7 @@ class Candidate:
     graph: Graph
     folding: Folding
     prediction: Prediction
+    memory: Memory = NOTHING
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ class Ground:
     mode: FakeTensorMode
     constants: Mapping[str, Tensor]
     fixed: Choice | None = None  # e-nodes of the snapshot: what a greedy search came to
+    deadline: float = math.inf  # of time.perf_counter(), for all readings
+    memory: Memory | None = None  # of the given program
     problems: dict[tuple[bool, float, float], Problem] = field(default_factory=dict[Any, Any])
 
     def priced(self, ahead: bool, share: float, new: float | None = None) -> Problem:
@@ -93,6 +101,25 @@ class Ground:
                 new_share=new,
             )
         return self.problems[key]
+
+    def allowed(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Those that take no more memory than the settings allow."""
+        growth, given = self.settings.max_memory_growth, self.memory
+        if growth is None or given is None:
+            return list(found)
+        return [c for c in found if not exceeds(c.memory, given, growth)]
+
+    def left(self) -> float:
+        """Seconds that are left for all readings."""
+        return self.deadline - time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds that one reading may take."""
+        return min(self.settings.time_limit, max(self.left(), LEAST_SECONDS))
+
+    def late(self) -> bool:
+        """Whether there is no time left for another reading by an extractor."""
+        return self.left() < PREPARING * len(self.snapshot.symbols)
 
     def budget(self) -> int:
         """Bytes that constants computed ahead may take."""
@@ -118,10 +145,10 @@ class Found:
     def under(self, cost: CostModel) -> Found:
         """What would be chosen of the same e-graph at other prices; no rule runs again."""
         settings = replace(self.ground.settings, device=cost.device, mode=cost.mode)
-        ground = replace(self.ground, settings=settings, problems={})
+        ground = replace(self.ground, settings=settings, problems={}, deadline=math.inf)
         found = tuple(candidates(ground, Clock()))
         given = cost.estimate(ground.encoding.graph)
-        return Found(ground, found, best(found, given, settings.margin))
+        return Found(ground, found, best(ground.allowed(found), given, settings.margin))
 
 
 def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
@@ -131,6 +158,8 @@ def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
     """
     found: list[Candidate] = []
     for name, extract in readings(ground.settings) if ground.fixed is None else GREEDILY:
+        if found and ground.late():
+            break
         for ahead in (True, False) if ground.budget() else (False,):
             with clock("extract"):
                 read = extract(ground, ahead, [c.selection.choice for c in found])
@@ -146,9 +175,10 @@ def candidates(ground: Ground, clock: Clock) -> list[Candidate]:
             if ahead and not strict and _convolves(candidate.graph):
                 laid = f"{name}, weights channels-last"
                 again = _candidate(laid, ground, read, True, clock)
-                if again is not None and _memory(again, ground) <= _memory(candidate, ground):
+                if again is not None and again.memory.constants <= candidate.memory.constants:
                     found.append(again)  # else a weight is read in both layouts
-            break
+            if ground.allowed([candidate]):
+                break  # else nothing computed ahead may take less
     return found
 
 
@@ -183,7 +213,8 @@ def _by_enodes(
     choices = ground.priced(ahead, share, new)
     egraph, given = choices.egraph, choices.given
     settings = ground.settings
-    selection = settings.extract(egraph, time_limit=settings.time_limit, seeds=[given])
+    extract = tree if ground.late() else settings.extract
+    selection = extract(egraph, time_limit=ground.seconds(), seeds=[given])
     judge(egraph, selection)
     cost = dag_cost(egraph, given)
     if selection.cost >= cost * (1 - LEAST_GAIN):
@@ -194,9 +225,10 @@ def _by_enodes(
 def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | None:
     """The selection whose kernels are cheapest, no worse than those of the other candidates.
 
-    Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes.
+    Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes, or without time.
     """
-    if _large(ground):
+    hurried = ground.left() < 2 * ground.settings.time_limit  # cuts are made by no clock
+    if _large(ground) or (ground.settings.extractor == AUTO and hurried):
         return None
     choices = ground.priced(ahead, FUSED_SHARE)
     selection = extract_fused(
@@ -205,7 +237,7 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
         ground.settings.cost,
         choices,
         fold=ahead,
-        time_limit=ground.settings.time_limit,
+        time_limit=ground.seconds(),
         seeds=[choices.given, *seeds],
     )
     return Read(choices, selection, ahead)
@@ -242,7 +274,9 @@ def _as_rewritten(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read | No
     """What a greedy search comes to, if the program is small and the e-graph holds it."""
     if ground.settings.extractor == AUTO and len(ground.encoding.rows) > FEW:
         return None
-    snapshot, choice, _record = rewritten(ground.encoding, ground.settings, FIXPOINT)
+    seconds = min(ground.settings.limits.seconds, max(ground.left(), LEAST_SECONDS))
+    settings = replace(ground.settings, limits=replace(ground.settings.limits, seconds=seconds))
+    snapshot, choice, _record = rewritten(ground.encoding, settings, FIXPOINT)
     fixed = placed(snapshot, choice, ground.snapshot)
     return None if fixed is None else _as_fixed(replace(ground, fixed=fixed), ahead, ())
 
@@ -260,14 +294,6 @@ def _as_fixed(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read:
 
 
 GREEDILY: tuple[tuple[str, Reading], ...] = (("as rewritten", _as_fixed),)
-
-
-def _memory(candidate: Candidate, ground: Ground) -> int:
-    """Bytes of the constants that a candidate keeps."""
-    kept = [n.name for n in candidate.graph.nodes if n.op == "placeholder"]
-    storages = [ground.constants[n].untyped_storage() for n in kept if n in ground.constants]
-    sizes = {storage._cdata: storage.nbytes() for storage in storages}
-    return sum(sizes.values()) + candidate.folding.bytes
 
 
 def _convolves(graph: Graph) -> bool:
@@ -303,7 +329,8 @@ def _candidate(
             return None
     with clock("price"):
         prediction = ground.settings.cost.estimate(graph)
-    return Candidate(name, read.selection, decoded, read.ahead, graph, folding, prediction)
+    held = memory(graph, ground.constants, folding.bytes)
+    return Candidate(name, read.selection, decoded, read.ahead, graph, folding, prediction, held)
 
 
 def _copied(graph: Graph) -> Graph:

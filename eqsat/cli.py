@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import os
 import sys
-import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, cast
 
-import torch
 import typer
 from rich.console import Console, RenderableType
-from torch.export import ExportedProgram
 
 import eqsat
 import rewrites
-from eqsat import Limits, Result, themes
+from eqsat import Limits, Result, archive, themes
 from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
@@ -35,6 +31,7 @@ from eqsat.verify import command
 from eqsat.verify.workers import chosen_rules
 
 LIMITS = Limits()
+_UNITS = {"K": 10, "M": 20, "G": 30}
 
 app = typer.Typer(
     help="Equality saturation for PyTorch: an equal and faster program, and the reason why.",
@@ -110,6 +107,24 @@ def optimize(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Search anew, and keep nothing of it.")
     ] = False,
+    memory_growth: Annotated[
+        float | None,
+        typer.Option(
+            "--max-memory-growth", help="Refuse results that take more than this times the memory."
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help="Memory for the search, such as 800M or 4G: the e-graph grows no more."),
+    ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option("--isolate", help="Search in a process that is killed beyond its limits."),
+    ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -132,7 +147,7 @@ def optimize(
             raise ValueError(f"{package}: a package is a .pt2 file")
         chosen = _chosen(rule_files or []).without(*(without or ()))
         hints = dict(_hint(text) for text in hint or ())
-        program = _load(model, debug)
+        program = archive.load(model, quiet=not debug, trusted=trust)
         with Console(stderr=True).status("optimizing") as status:
             result = eqsat.optimize(
                 program,
@@ -147,6 +162,9 @@ def optimize(
                 hints=hints,
                 check=not no_check,
                 cache=not no_cache,
+                memory_limit=None if memory_limit is None else _bytes(memory_limit),
+                isolate=isolate,
+                max_memory_growth=memory_growth,
                 dump=dump,
                 progress=lambda size: status.update(f"saturating: {size.enodes:,} rows"),
             )
@@ -192,7 +210,7 @@ def explain(
             "numerics": numerics,
             "limits": Limits(iterations, enodes, seconds),
         }
-        program = _load(model, debug)
+        program = archive.load(model, quiet=not debug)
         with Console(stderr=True).status("searching"):
             right = True
             if rule is not None:
@@ -240,7 +258,7 @@ def bisect(
             "device": device,
             "margin": margin,
         }
-        _print(bisecting.bisect(_load(model, debug), bad, keep, settings))
+        _print(bisecting.bisect(archive.load(model, quiet=not debug), bad, keep, settings))
 
 
 @app.command()
@@ -428,21 +446,13 @@ def _hint(text: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def _load(path: Path, debug: bool) -> ExportedProgram:
-    """The program saved at `path`."""
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path}: not a .pt2 archive (as torch.export.save makes), or cut short")
-    if not debug:  # torch logs a traceback of its own
-        logging.disable(logging.WARNING)
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        hint = f"damaged, or saved by a torch that {torch.__version__} cannot read"
-        raise ValueError(f"{path}: {hint}") from error
-    finally:
-        logging.disable(logging.NOTSET)
+def _bytes(text: str) -> int:
+    """The number in a size such as 4G, 800M or 1000000."""
+    unit = _UNITS.get(text[-1:].upper(), 0)
+    number = text[:-1] if unit else text
+    if not number.isdecimal():
+        raise ValueError(f"a size is a number of bytes, or one with K, M or G, not {text!r}")
+    return int(number) << unit
 
 
 def _chosen(files: list[Path]) -> RuleSet:
@@ -473,8 +483,7 @@ def _writable(path: Path | None) -> None:
 
 def _write(result: Result, output: Path, report_file: Path | None) -> None:
     """The program and its report, each whole or not at all; then the report for the person."""
-    with replacing(output) as part:
-        result.save(part)
+    result.save(output)
     if report_file is not None:
         text = json.dumps(result.report.to_dict(), indent=2)
         with replacing(report_file) as part:

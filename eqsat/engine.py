@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import os
 import pickle
 import tempfile
 import weakref
@@ -21,6 +22,10 @@ from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 
 _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+_makers: set[int] = set()
+"""The processes that have made an e-graph: this one, and those that it is a fork of."""
+_undying: list[Any] = []
+"""E-graphs of such a fork, never freed: egglog would wait for a thread that only the parent has."""
 SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
 FACTS = ("constant", "finite", "given", "varying")  # relations of one class
 MERGE_EVERY = 4  # iterations
@@ -149,6 +154,7 @@ class Engine:
         self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
         from egglog.bindings import EGraph  # half of what `import eqsat` would take
 
+        _makers.add(os.getpid())
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._symbols: dict[str, Symbol] = {}
         self._callbacks: dict[str, tuple[Callable[..., Any], Any]] = {}
@@ -163,6 +169,8 @@ class Engine:
         self._callbacks.clear()
         self._on_iteration = lambda _size: True
         self._folder.cleanup()
+        if _makers != {os.getpid()}:
+            _undying.append(self._egraph)
         del self._egraph
 
     def command(self, *texts: str) -> None:

@@ -15,6 +15,7 @@ from torch.fx import Graph, Node
 from eqsat.alias import view_chain
 from eqsat.effect import effect
 from eqsat.meta import Symbolic
+from eqsat.peak import peak
 
 aten = torch.ops.aten
 _FILLS = (
@@ -41,6 +42,8 @@ class Folding:
 def fold(graph: Graph, constants: Mapping[str, Tensor], budget: int) -> Folding | None:
     """Replaces constant calls of `graph` by placeholders; None (no change) over `budget` bytes.
 
+    What is held while they are computed may take as much again.
+
     Views of weights stay views and fills stay fills: they cost nothing where they are used. Nothing
     is computed yet: `compute` does it, for the one graph that is kept.
     """
@@ -55,6 +58,8 @@ def fold(graph: Graph, constants: Mapping[str, Tensor], budget: int) -> Folding 
         env[node] = calls.node_copy(node, env.__getitem__)
         env[node].name = node.name
     calls.output(tuple(env[node] for node in wanted))
+    if peak(calls) - total > budget:
+        return None
     folded: list[str] = []
     names = {n.name for n in graph.nodes}
     first = next(iter(graph.nodes))

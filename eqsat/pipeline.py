@@ -14,21 +14,25 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
+from eqsat.apart import LostError
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
 from eqsat.choose import Found
 from eqsat.clock import Clock
 from eqsat.cost.device import Device, Mode
 from eqsat.hint import hinted, require_hints
+from eqsat.isolate import isolated
 from eqsat.limits import Limits
 from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
 from eqsat.saturate import IterationSize, Saturation
+from eqsat.saving import save
 from eqsat.search import Search
 from eqsat.search import search as searched
 from eqsat.settings import LIMITS, MARGIN, SATURATION, Settings
+from eqsat.turn import in_turn
 from extract import Extract
 
 
@@ -41,8 +45,11 @@ class Result:
     report: Report
 
     def save(self, path: str | Path) -> None:
-        """Write the program to a `.pt2` file that `torch.export.load` and AOTInductor read."""
-        torch.export.save(self.program, path)
+        """Write the program to a `.pt2` file that `torch.export.load` and AOTInductor read.
+
+        Whole or not at all: what was there before is replaced when all is written.
+        """
+        save(self.program, Path(path))
 
     def package(self, path: str | Path) -> None:
         """Compile the program into a `.pt2` package that runs where neither eqsat nor egglog is.
@@ -57,6 +64,7 @@ class Result:
             torch._inductor.aoti_compile_and_package(self.program, package_path=str(part))
 
 
+@in_turn
 def optimize(
     program: torch.nn.Module | ExportedProgram,
     args: Sequence[Any] | None = None,
@@ -71,11 +79,14 @@ def optimize(
     limits: Limits = LIMITS,
     time_limit: float = 5.0,
     fold_budget: int | None = None,
+    max_memory_growth: float | None = None,
     margin: float = MARGIN,
     search: str = SATURATION,
     hints: Mapping[str, int] | None = None,
     check: bool = True,
     cache: bool = True,
+    memory_limit: int | None = None,
+    isolate: bool = False,
     progress: Callable[[IterationSize], None] | None = None,
     observe: Callable[[Found], None] | None = None,
     explain: bool = False,
@@ -88,10 +99,11 @@ def optimize(
     `rules` (by default `rewrites.DEFAULT`) are applied as far as `numerics` lets them: "strict"
     keeps every bit, "default" may move rounding, "relaxed" needs finite values. `limits` bound the
     search and `time_limit` (seconds) the extraction. Constants are computed ahead as long as they
-    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and
-    the default without rules, turns folding off). Dynamic dimensions cost what they cost at the
-    sizes of the example inputs; `hints` gives others, by the name of a `Dim` or of its symbol as
-    printed in the graph. With `check` the result runs beside the given program.
+    take at most `fold_budget` bytes (by default as many as the weights, at least 64 MiB; 0, and the
+    default without rules, turns folding off), and no more than as many again on the way. Dynamic
+    dimensions cost what they cost at the sizes of the example inputs; `hints` gives others, by the
+    name of a `Dim` or of its symbol as printed in the graph. With `check` the result runs beside
+    the given program.
 
     `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
     order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`), or
@@ -111,13 +123,38 @@ def optimize(
     Where the optimizer or the check fails, or a program cannot be made functional, a small script
     that repeats it is written to the folder `dump` (`report.dumped`), which takes up to a minute.
 
+    `max_memory_growth` refuses what buys speed with memory: 1.2 allows a fifth more than the given
+    program takes, of intermediates at their peak and weights together.
+
+    `memory_limit` (bytes, beyond what the process held before) ends the growth of the e-graph. The
+    rules of one iteration run to its end, though; with `isolate` the search is a process of its
+    own, which is killed where it takes more memory, or half as long again as `limits` and
+    `time_limit` allow together. Whatever becomes of it, the given program comes back.
+
+    Calls in several threads wait for each other; processes run beside each other.
+
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
-        rules, device, mode, numerics, extractor, limits, time_limit, fold_budget, margin, search
+        rules,
+        device,
+        mode,
+        numerics,
+        extractor,
+        limits,
+        time_limit,
+        fold_budget,
+        margin,
+        search,
+        memory_limit,
+        max_memory_growth,
     )
     if explain and settings.search != SATURATION:
         raise ValueError(f"search {search!r}: only a saturation can be explained")
+    if isolate and (explain or observe is not None):
+        raise ValueError(
+            "explain and observe look at the e-graph, which isolate leaves in another process"
+        )
     clock = Clock()
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
@@ -138,15 +175,8 @@ def optimize(
         functional = captured.program
         constants = constants_of(functional)
         with hinted(functional.graph, hints):
-            found = searched(
-                functional.graph,
-                constants,
-                settings,
-                clock,
-                progress,
-                cached=cache,
-                observe=shown if explain else observe,
-            )
+            look = isolated if isolate else partial(searched, observe=shown if explain else observe)
+            found = look(functional.graph, constants, settings, clock, progress, cached=cache)
         if found.winner is None:
             return _kept(captured, settings, found.no_better(settings), clock, found=found)
         result = rebuild(captured.program, found.winner.graph, found.winner.folded)
@@ -155,12 +185,15 @@ def optimize(
                 verdict = _verify(captured, result, numerics)
         with clock("build"):
             module = drop_in(result)
+    except LostError as error:
+        return _kept(captured, settings, str(error), clock)
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
         kept = _kept(captured, settings, reason, clock, found=found)
         return _dumped(kept, captured, settings, dump)
     if verdict is not None and not verdict.passed:
-        reason = f"the check failed: {verdict}{_blamed(captured, settings, verdict, hints)}"
+        blamed = "" if isolate else _blamed(captured, settings, verdict, hints)
+        reason = f"the check failed: {verdict}{blamed}"
         kept = _kept(captured, settings, reason, clock, verdict, found)
         return _dumped(kept, captured, settings, dump)
     report = _report(captured, settings, clock, verdict=verdict, found=found, result=result)
@@ -260,6 +293,8 @@ def _report(
         coverage={} if found is None else dict(found.coverage),
         cached=found is not None and found.cached,
         seconds=clock.seconds,
+        memory_before=None if found is None else found.memory,
+        memory_after=None if found is None else found.memory_after,
     )
 
 

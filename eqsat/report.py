@@ -12,6 +12,7 @@ from rich.text import Text
 
 from eqsat.check import Check
 from eqsat.cost.model import Explanation, Prediction
+from eqsat.peak import NOTHING, Memory
 from eqsat.saturate import RuleCount, Saturation
 from eqsat.table import duration, plain, size, table
 
@@ -37,6 +38,7 @@ class Extraction:
     predicted: float
     kernels: int
     chosen: bool
+    memory: Memory = NOTHING
 
     @property
     def gap(self) -> float:
@@ -52,7 +54,8 @@ class Report:
     `after` are predictions for `device`, `extractions` what was considered. `folded_bytes`
     is the memory of constants computed ahead. Operators are counted by their ATen name; `coverage`
     says of each operator that no rule can see why that is so. Where it was `cached`, search and
-    candidates are those of an earlier run. `seconds` are those of each step, in order.
+    candidates are those of an earlier run. `seconds` are those of each step, in order. The memory
+    is that of weights, and of intermediates at their peak where calls run one by one.
     `explanation` is there where it was asked for, or `unexplained` says why it is not.
     `dumped` is the script that repeats a failure, where one was asked for.
     """
@@ -73,6 +76,8 @@ class Report:
     coverage: dict[str, str]
     cached: bool
     seconds: dict[str, float]
+    memory_before: Memory | None = None
+    memory_after: Memory | None = None
     explanation: Reason | None = None
     unexplained: str = ""
     dumped: str | None = None
@@ -161,6 +166,13 @@ def _facts(report: Report) -> list[RenderableType]:
         lines.append(
             f"time on {time.device} ({time.mode} launches) waits for {waits}: "
             f"host {duration(time.times.host)}, device {duration(time.times.device)}"
+        )
+    if (before := report.memory_before) is not None:
+        after = report.memory_after or before
+        lines.append(
+            f"memory predicted: intermediates {size(before.intermediates)} -> "
+            f"{size(after.intermediates)} at their peak, weights {size(before.constants)} -> "
+            f"{size(after.constants)}"
         )
     if report.folded_bytes:
         budget = "" if report.fold_budget is None else f" of {size(report.fold_budget)} allowed"

@@ -21,12 +21,13 @@ def rules_of_file(path: Path) -> RuleSet:
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    found = tuple(dict.fromkeys(_rules(_run(path))))
-    if not found:
-        raise ValueError(f"{path}: defines no Rewrite, and no list or tuple of them")
+    variables = _run(path)
     try:
+        found = tuple(dict.fromkeys(_rules(variables)))
+        if not found:
+            raise ValueError("defines no Rewrite, and no list or tuple of them")
         return RuleSet(found)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -17,6 +17,7 @@ from eqsat.interval import Interval, bounded, interval_of, read
 from eqsat.limits import Limits
 from eqsat.meta import INVALID, Texts
 from eqsat.reach import reachable
+from eqsat.resident import resident
 from eqsat.rewrite import Rewrite, require_unique
 from eqsat.siblings import nested, sibling_rules
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
@@ -34,6 +35,7 @@ class StopReason(StrEnum):
     ITERATIONS = "iteration limit"
     ENODES = "e-node limit"
     SECONDS = "time limit"
+    MEMORY = "memory limit"
     INTERRUPTED = "interrupted"
 
 
@@ -73,11 +75,13 @@ def saturate(
     rules: Sequence[Rewrite],
     limits: Limits,
     progress: Callable[[IterationSize], None] | None = None,
+    memory: int | None = None,
     *,
     record: bool = False,
 ) -> tuple[Snapshot, Saturation]:
     """The e-graph of `encoding` after `rules`, read back, with the record of the search.
 
+    It grows until it takes half of `memory` bytes: to read it takes as much again.
     With `record` the snapshot holds every match, which takes time and memory. Ctrl-C (in the main
     thread) stops the search after the iteration that runs, and what was found is kept. Raises
     EngineError when the e-graph breaks.
@@ -85,7 +89,7 @@ def saturate(
     require_unique(rules)
     with closing(Engine(encoding.oracle)) as engine:
         _fill(engine, encoding, rules, record)
-        watch = _Watch(limits, progress)
+        watch = _Watch(limits, progress, memory)
         if rules:
             with _interruptible(watch):
                 stats = engine.run(limits.iterations, limits.matches, watch)
@@ -190,8 +194,14 @@ def _counts(rules: Sequence[Rewrite], snapshot: Snapshot, stats: RunStats) -> tu
 class _Watch:
     """Sees the size once an iteration and decides whether to stop."""
 
-    def __init__(self, limits: Limits, progress: Callable[[IterationSize], None] | None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        progress: Callable[[IterationSize], None] | None,
+        memory: int | None,
+    ) -> None:
         self.limits = limits
+        self.most = None if memory is None else (resident() or 0) + memory // 2
         self.progress = progress
         self.sizes: list[IterationSize] = []
         self.interrupted = False
@@ -211,6 +221,8 @@ class _Watch:
             self.stop = StopReason.INTERRUPTED
         elif spent > self.limits.seconds:
             self.stop = StopReason.SECONDS
+        elif self.most is not None and (resident() or 0) > self.most:
+            self.stop = StopReason.MEMORY
         elif size > self.limits.enodes:
             self.stop = StopReason.ENODES
         elif len(self.sizes) > QUIET and self.sizes[-1 - QUIET].enodes == size:

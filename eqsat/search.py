@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from eqsat.encode import encode
 from eqsat.fingerprint import fingerprint
 from eqsat.fold import Folding, compute, finish
 from eqsat.known import Known, known
+from eqsat.peak import Memory, exceeds, memory
 from eqsat.recipe import build, write
 from eqsat.record import plain, read
 from eqsat.report import Extraction
@@ -72,10 +74,29 @@ class Search:
     given: Prediction
     candidates: tuple[Extraction, ...]
     winner: Better | None
+    memory: Memory
     cached: bool = False
+
+    @property
+    def memory_after(self) -> Memory | None:
+        """The memory of the winner."""
+        return next((c.memory for c in self.candidates if c.chosen), None)
 
     def no_better(self, settings: Settings) -> str:
         """Why no candidate is worth a change."""
+        growth = settings.max_memory_growth
+        taken = [
+            c.memory.total / max(self.memory.total, 1)
+            for c in self.candidates
+            if growth is not None
+            and exceeds(c.memory, self.memory, growth)
+            and c.predicted < self.given.seconds * (1 - max(settings.margin, 0.0))
+        ]
+        if taken:
+            return (
+                f"what is faster takes {min(taken):.3g} times the memory, and max_memory_growth "
+                f"allows {growth:.3g}"
+            )
         saving = max(1 - c.predicted / self.given.seconds for c in self.candidates)
         return (
             f"nothing faster by the margin of {settings.margin:.3g} of the time was found (the "
@@ -94,6 +115,7 @@ class Entry:
     after: Prediction | None
     steps: Any
     ahead: bool
+    memory: Memory
     lines: str
     """The hash of the text of the graph that `steps` make."""
 
@@ -128,34 +150,66 @@ def search(
     with clock("encode"):
         facts = known(graph, constants)
     with clock("cache"):
-        slot = _slot(graph, constants, facts, settings) if cached and observe is None else None
-        earlier = None if slot is None else _recall(slot, constants, settings)
+        slot = slot_of(graph, constants, facts, settings) if cached and observe is None else None
+        earlier = None if slot is None else recall(slot, constants, settings)
     if earlier is not None:
         return earlier
+    found = explore(graph, constants, facts, settings, clock, progress, observe)
+    winner, better = found.winner, None
+    if winner is not None:
+        with clock("fold"):
+            mode = fake_mode(graph)
+            better = Better.of(winner.graph, winner.folding, winner.prediction, constants, mode)
+    if slot is not None and found.saturation.stop is not StopReason.INTERRUPTED:
+        with clock("cache"):
+            _remember(slot, found)
+    return Search(
+        found.coverage, found.saturation, found.given, found.candidates, better, found.memory
+    )
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What a search found, before constants are computed: `winner` is one of the candidates."""
+
+    coverage: dict[str, str]
+    saturation: Saturation
+    given: Prediction
+    candidates: tuple[Extraction, ...]
+    winner: Candidate | None
+    memory: Memory
+
+
+def explore(
+    graph: Graph,
+    constants: Mapping[str, Tensor],
+    facts: Mapping[Any, Known],
+    settings: Settings,
+    clock: Clock,
+    progress: Callable[[IterationSize], None] | None,
+    observe: Callable[[Found], None] | None = None,
+) -> Explored:
+    """What a search of the graph finds; it reads no constant, for the `facts` tell of them."""
+    deadline = time.perf_counter() + settings.limits.seconds + settings.time_limit
     with clock("price"):
-        given = settings.cost.estimate(graph)
+        given, held = settings.cost.estimate(graph), memory(graph, constants)
     with clock("encode"):
         encoding = encode(graph, constants, facts)
     fixed, mode = None, fake_mode(graph)
     with clock("saturate"):
         if settings.search == SATURATION:
-            snapshot, saturation = saturate(encoding, settings.rules, settings.limits, progress)
+            snapshot, saturation = saturate(
+                encoding, settings.rules, settings.limits, progress, settings.memory_limit
+            )
         else:
             snapshot, fixed, saturation = rewritten(encoding, settings, settings.search, progress)
-    ground = Ground(snapshot, encoding, settings, mode, constants, fixed)
+    ground = Ground(snapshot, encoding, settings, mode, constants, fixed, deadline, held)
     found = candidates(ground, clock)
-    winner, better = best(found, given, settings.margin), None
+    winner = best(ground.allowed(found), given, settings.margin)
     if observe is not None:
         observe(Found(ground, tuple(found), winner))
-    if winner is not None:
-        with clock("fold"):
-            better = Better.of(winner.graph, winner.folding, winner.prediction, constants, mode)
     coverage, tried = dict(encoding.opaque), _extractions(found, winner)
-    result = Search(coverage, saturation, given, tried, better)
-    if slot is not None and saturation.stop is not StopReason.INTERRUPTED:
-        with clock("cache"):
-            _remember(slot, result, winner)
-    return result
+    return Explored(coverage, saturation, given, tried, winner, held)
 
 
 def fake_mode(graph: Graph) -> FakeTensorMode:
@@ -177,12 +231,13 @@ def _extractions(found: Sequence[Candidate], winner: Candidate | None) -> tuple[
             predicted=c.prediction.seconds,
             kernels=len(c.prediction.kernels),
             chosen=c is winner,
+            memory=c.memory,
         )
         for c in found
     )
 
 
-def _slot(
+def slot_of(
     graph: Graph, constants: Mapping[str, Tensor], facts: Mapping[Any, Known], settings: Settings
 ) -> Slot | None:
     """Where the search of a graph is kept; None where it is not to be, or no key tells it all."""
@@ -203,19 +258,37 @@ def _lines(graph: Graph, names: Canonical) -> str:
     return hashlib.sha256("\n".join(names.lines(graph)).encode()).hexdigest()
 
 
-def _recall(slot: Slot, constants: Mapping[str, Tensor], settings: Settings) -> Search | None:
+def recall(slot: Slot, constants: Mapping[str, Tensor], settings: Settings) -> Search | None:
     """What the cache holds of a search; None where it holds nothing that can be used."""
     text = cache.load(slot.place, slot.key)
     if text is None:
         return None
     try:
-        entry: Entry = read(Entry, json.loads(text))
-        winner = None if entry.after is None else _better(entry, slot.names, constants, settings)
+        return told(json.loads(text), slot.names, constants, settings, cached=True)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, a search does not need it
         log.warning("the entry %s cannot be used and is computed anew: %s", slot.key, error)
         return None
+
+
+def told(
+    data: Any,
+    names: Canonical,
+    constants: Mapping[str, Tensor],
+    settings: Settings,
+    *,
+    cached: bool,
+) -> Search:
+    """The search that an entry tells of, as JSON; raises where it does not fit the graph."""
+    entry: Entry = read(Entry, data)
+    winner = None if entry.after is None else _better(entry, names, constants, settings)
     return Search(
-        entry.coverage, entry.saturation, entry.given, entry.candidates, winner, cached=True
+        entry.coverage,
+        entry.saturation,
+        entry.given,
+        entry.candidates,
+        winner,
+        entry.memory,
+        cached,
     )
 
 
@@ -233,25 +306,32 @@ def _better(
     return Better.of(graph, folding, entry.after, constants, mode)
 
 
-def _remember(slot: Slot, found: Search, winner: Candidate | None) -> None:
-    """Keep what a search found, if it can be told and comes back as it was."""
-    names, steps, lines = slot.names, None, ""
-    try:
-        if winner is not None:
-            steps, lines = write(winner.decoded, names), _lines(winner.decoded, names)
-            if _lines(build(steps, names, fake_mode(names.graph)), names) != lines:
-                raise UnsayableError("the graph does not come back as it was")
-    except Exception as reason:  # noqa: BLE001 - what cannot be kept is no reason to lose the result
-        log.info("not cached: %s", reason)
-        return
+def telling(found: Explored, names: Canonical) -> Any:
+    """The entry of a search, as JSON. Raises UnsayableError for what it cannot tell."""
+    winner, steps, lines = found.winner, None, ""
+    if winner is not None:
+        steps, lines = write(winner.decoded, names), _lines(winner.decoded, names)
+        if _lines(build(steps, names, fake_mode(names.graph)), names) != lines:
+            raise UnsayableError("the graph does not come back as it was")
     entry = Entry(
-        dict(found.coverage),
+        found.coverage,
         found.saturation,
         found.given,
         found.candidates,
         None if winner is None else winner.prediction,
         steps,
         winner is not None and winner.ahead,
+        found.memory,
         lines,
     )
-    cache.store(slot.place, slot.key, json.dumps(plain(entry)))
+    return plain(entry)
+
+
+def _remember(slot: Slot, found: Explored) -> None:
+    """Keep what a search found, if it can be told and comes back as it was."""
+    try:
+        text = json.dumps(telling(found, slot.names))
+    except Exception as reason:  # noqa: BLE001 - what cannot be kept is no reason to lose the result
+        log.info("not cached: %s", reason)
+        return
+    cache.store(slot.place, slot.key, text)

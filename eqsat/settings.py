@@ -47,6 +47,8 @@ class Settings:
     fold_budget: int | None
     margin: float
     search: str
+    memory_limit: int | None = None
+    max_memory_growth: float | None = None
 
     @staticmethod
     def of(
@@ -60,6 +62,8 @@ class Settings:
         fold_budget: int | None,
         margin: float,
         search: str = SATURATION,
+        memory_limit: int | None = None,
+        max_memory_growth: float | None = None,
     ) -> Settings:
         """The settings with defaults filled in. Raises ValueError for one that does not exist."""
         if numerics not in NAMES:
@@ -70,6 +74,14 @@ class Settings:
             raise ValueError(f"search {search!r}: one of {', '.join(SEARCHES)}")
         if not time_limit > 0:
             raise ValueError(f"time_limit must be positive, not {time_limit!r}")
+        if memory_limit is not None and not memory_limit > 0:
+            raise ValueError(
+                f"memory_limit must be a positive number of bytes, not {memory_limit!r}"
+            )
+        if max_memory_growth is not None and not max_memory_growth > 0:
+            raise ValueError(
+                f"max_memory_growth must be a positive factor, not {max_memory_growth!r}"
+            )
         if fold_budget is not None and fold_budget < 0:
             raise ValueError(f"fold_budget must be at least 0, not {fold_budget!r}")
         if math.isnan(margin) or margin >= 1:
@@ -89,6 +101,8 @@ class Settings:
             fold_budget=fold_budget,
             margin=margin,
             search=search,
+            memory_limit=memory_limit,
+            max_memory_growth=max_memory_growth,
         )
 
     @cached_property

@@ -24,6 +24,7 @@ from benchmarks.partition import FORMS, agreement, judged
 from eqsat.cost.device import load
 from eqsat.cost.kernel import Kernel
 from eqsat.cost.partition import partition
+from eqsat.cost.partition.access import reshape, whole
 
 H200, CPU = load("h200"), load("cpu")
 BOUNDS = {  # mean error of kernel counts and of bytes, and mean F1, with a small slack
@@ -269,3 +270,8 @@ def test_a_cpu_is_given_a_partition_too(model: str) -> None:
 
 def test_the_truth_is_of_every_model() -> None:
     assert all((Path(truth.FOLDER) / f"{model}.json.gz").exists() for model in networks.MODELS)
+
+
+def test_a_reshape_of_nothing_divides_by_nothing() -> None:
+    assert reshape(whole((0, 6)), (3, 0)).shape == (3, 0)
+    assert reshape(whole((2, 0)), (0,)).shape == (0,)

@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,13 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any  # a person's file may hold anything
 
-import torch
 from torch import nn
 from torch.export import ExportedProgram
 
 import eqsat
 import extract
 import rewrites
+from eqsat import archive
 from eqsat.observe import first_line
 
 FULL, SMALL = "full", "small"
@@ -198,9 +197,7 @@ def _program(value: Any, source: Source) -> Program:
 
 def _saved(path: Path) -> Program:
     """The program in a `.pt2` file, with its example inputs."""
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path}: not a .pt2 archive (as torch.export.save makes), or cut short")
-    program = torch.export.load(path)
+    program = archive.load(path)
     if program.example_inputs is None:
         raise ValueError(f"{path}: has no example inputs; export it again with torch.export.export")
     args, kwargs = program.example_inputs

@@ -100,7 +100,7 @@ def parse(text: str, file: str) -> Profile:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{file}: not TOML: {error}") from error
     if data.get("schema") != SCHEMA:
         raise ValueError(f"{file}: `schema` must be {SCHEMA}, not {data.get('schema')!r}")

@@ -84,6 +84,8 @@ def reshape(index: Index, shape: tuple[int, ...]) -> Index:
     say it, and the index becomes opaque.
     """
     pending = [digit for loop in reversed(index.loops) for digit in reversed(loop)]
+    if 0 in shape or any(size == 0 for size, _, _ in pending):
+        return opaque(index, shape, "reshape")
     loops: list[Loop] = []
     for n in shape:
         loop: list[Digit] = []

@@ -1,0 +1,33 @@
+"""One thread at a time: tracing, fake tensors and random state of torch are those of a process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_held = {"lock": threading.RLock()}
+
+
+def in_turn(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, of which threads wait for each other; processes do not."""
+
+    @functools.wraps(function)
+    def waiting(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _held["lock"]:
+            return function(*args, **kwargs)
+
+    return waiting
+
+
+def _unlock() -> None:
+    """Gives a fork a lock that no thread of its parent holds."""
+    _held["lock"] = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
