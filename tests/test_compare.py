@@ -44,8 +44,8 @@ from torch import nn
 
 
 class Ordering(nn.Module):
-    def forward(self, x, v, b, w):
-        return x @ v + b + x @ w
+    def forward(self, x, v, b, c, w):
+        return x @ v + b + c + x @ w
 
 
 class Attention(nn.Module):
@@ -65,7 +65,7 @@ class Twice(nn.Module):
 def ordering():
     """A sum of products: its terms must be swapped before they can be one product."""
     n = 512
-    return Ordering(), tuple(torch.randn(*s) for s in ((n, n), (n, n), (n,), (n, n)))
+    return Ordering(), tuple(torch.randn(*s) for s in ((n, n), (n, n), (n,), (n,), (n, n)))
 
 
 def attention():
