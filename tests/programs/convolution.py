@@ -69,7 +69,7 @@ def pixels(x: Tensor, *, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @fires(
-    "cat-slice-3-0-0",
+    "convolution-enlarge",
 )
 @program((2, 4, 8, 8), numerics="relaxed")
 class RepVGGBlock(nn.Module):
@@ -87,8 +87,7 @@ class RepVGGBlock(nn.Module):
 
 
 @fires(
-    "convolution-merge convolution-factor-left convolution-enlarge cat-flatten-2-0-3",
-    "cat-flatten-3-0-2",
+    "convolution-merge convolution-factor-left",
 )
 @program((2, 4, 8, 8), numerics="relaxed", v=(4, 4, 1, 1), w=(4, 4, 3, 3), u=(4, 4, 3, 3))
 def branches(x: Tensor, *, v: Tensor, w: Tensor, u: Tensor) -> Tensor:
@@ -106,7 +105,7 @@ def reparameterized(x: Tensor, *, v: Tensor, w: Tensor, b: Tensor, c: Tensor) ->
 
 
 @fires(
-    "convolution-factor-right convolution-factor-bias cat-reshape-3",
+    "convolution-factor-right convolution-factor-bias",
 )
 @program((2, 4, 8, 8), (2, 4, 8, 8), w=(4, 4, 3, 3), v=(4, 4, 3, 3), b=(4,), c=(4,))
 def shared_heads(
@@ -177,7 +176,7 @@ def mixed_depthwise(
 
 
 @fires(
-    "convolution-compose convolution-compose-bias slice-reduction",
+    "convolution-compose convolution-compose-bias",
 )
 @program((2, 4, 8, 8), w=(3, 4, 3, 3), p=(3,), v=(5, 3, 1, 1))
 def projected(x: Tensor, *, w: Tensor, p: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

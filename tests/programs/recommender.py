@@ -17,6 +17,15 @@ def averaged_heads(x: Tensor, *, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 
 @fires(
+    "slice-reduction",
+)
+@program((4, 6, 16))
+def first_scores(x: Tensor) -> Tensor:
+    """Energies of all tokens, of which only those of the first two are read."""
+    return x.square().sum(-1)[:, :2]
+
+
+@fires(
     "reduction-matmul-rows reduction-matmul-columns reduction-matmul",
 )
 @program((4, 6, 16), (4, 16, 5))
@@ -95,7 +104,7 @@ def siamese_towers(
 
 
 @fires(
-    "cat-binary-3 stack-matmul-2 stack-affine-2 stack-matmul-3 stack-affine-3",
+    "cat-binary-3 cat-reshape-3 stack-matmul-2 stack-affine-2 stack-matmul-3 stack-affine-3",
     "stack-matmul-4 stack-affine-4",
 )
 @program((5, 8), (5, 8), (5, 8), (5, 8), w=(4, 6, 8), b=(4, 6))

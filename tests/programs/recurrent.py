@@ -36,7 +36,8 @@ def gru_cell(x: Tensor, h: Tensor, *, wx: Tensor, wh: Tensor, b: Tensor, c: Tens
 
 
 @fires(
-    "cat-slice-3-0-2 cat-slice-4-0-1",
+    "cat-flatten-2-0-3 cat-flatten-3-0-2 cat-slice-3-0-0 cat-slice-3-0-2",
+    "cat-slice-4-0-0 cat-slice-4-0-1 cat-slice-4-1-2 cat-slice-4-2-3",
 )
 @program((2, 6), (2, 8))
 class GatesApart(nn.Module):
