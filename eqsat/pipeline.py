@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
+from eqsat.aftermath import blamed, explained, script
 from eqsat.apart import LostError
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
@@ -27,7 +28,7 @@ from eqsat.rebuild import drop_in, rebuild
 from eqsat.replacing import replacing
 from eqsat.report import Report
 from eqsat.rewrite import Rewrite
-from eqsat.saturate import IterationSize, Saturation
+from eqsat.saturate import IterationSize
 from eqsat.saving import save
 from eqsat.search import Search
 from eqsat.search import search as searched
@@ -192,13 +193,13 @@ def optimize(
         kept = _kept(captured, settings, reason, clock, found=found)
         return _dumped(kept, captured, settings, dump)
     if verdict is not None and not verdict.passed:
-        blamed = "" if isolate else _blamed(captured, settings, verdict, hints)
-        reason = f"the check failed: {verdict}{blamed}"
+        rule = "" if isolate else blamed(captured, settings, verdict, hints)
+        reason = f"the check failed: {verdict}{rule}"
         kept = _kept(captured, settings, reason, clock, verdict, found)
         return _dumped(kept, captured, settings, dump)
     report = _report(captured, settings, clock, verdict=verdict, found=found, result=result)
     if explain:
-        report = _explained(captured, seen[0], report, clock)
+        report = explained(captured, seen[0], report, clock)
     return Result(module, result, report)
 
 
@@ -206,51 +207,11 @@ def _dumped(
     kept: Result, captured: Captured, settings: Settings, folder: str | Path | None
 ) -> Result:
     """The given program that came back, its failure written to a folder if there is one."""
-    from eqsat.dump.dump import dump  # brings what few processes need
-
-    if folder is None or kept.report.kept is None:
+    reason = kept.report.kept
+    if folder is None or reason is None:
         return kept
-    try:
-        dumped = str(dump(Path(folder), captured, settings, kept.report.kept, optimize))
-    except Exception as error:  # noqa: BLE001 - the given program is not lost for it
-        dumped = f"no script could be written: {type(error).__name__}: {error}"
-    return replace(kept, report=replace(kept.report, dumped=dumped))
-
-
-def _again(
-    captured: Captured, settings: Settings, hints: Mapping[str, int] | None
-) -> tuple[Found, Saturation]:
-    """The search, made again to look into it."""
-    seen: list[Found] = []
-    graph, constants = captured.program.graph, constants_of(captured.program)
-    with hinted(graph, hints):
-        made = searched(graph, constants, settings, Clock(), observe=seen.append)
-    return seen[0], made.saturation
-
-
-def _blamed(
-    captured: Captured, settings: Settings, failed: Check, hints: Mapping[str, int] | None
-) -> str:
-    """Which rule made a check fail, as far as that is found."""
-    from eqsat.culprit.blame import blame  # brings what few processes need
-
-    if settings.search != SATURATION:
-        return ""
-    again = partial(_again, captured, settings, hints)
-    return blame(captured, again, failed, settings.numerics)[0]
-
-
-def _explained(captured: Captured, found: Found, report: Report, clock: Clock) -> Report:
-    """The report with an explanation, or with why there is none: the result stands all the same."""
-    from eqsat.reason.explanation import explained  # brings what few processes need
-
-    reason, unexplained = None, ""
-    with clock("explain"):
-        try:
-            reason = explained(captured, found, report.matched)
-        except Exception as error:  # noqa: BLE001 - what was found is not lost
-            unexplained = f"{type(error).__name__}: {error}"
-    return replace(report, explanation=reason, unexplained=unexplained, seconds=dict(clock.seconds))
+    place = script(captured, settings, reason, Path(folder), optimize)
+    return replace(kept, report=replace(kept.report, dumped=place))
 
 
 def _verify(captured: Captured, program: ExportedProgram, numerics: str) -> Check:

@@ -18,12 +18,13 @@ from torch.fx import Graph
 
 from eqsat import cache
 from eqsat.canonical import Canonical, UnsayableError
-from eqsat.choose import Candidate, Found, Ground, best, budget, candidates
+from eqsat.choose import Candidate, Found, allowed, best, candidates
 from eqsat.clock import Clock
 from eqsat.cost.model import Prediction
 from eqsat.encode import encode
 from eqsat.fingerprint import fingerprint
 from eqsat.fold import Folding, compute, finish
+from eqsat.ground import Ground, budget
 from eqsat.known import Known, known
 from eqsat.peak import Memory, exceeds, memory
 from eqsat.recipe import build, write
@@ -205,7 +206,7 @@ def explore(
             snapshot, fixed, saturation = rewritten(encoding, settings, settings.search, progress)
     ground = Ground(snapshot, encoding, settings, mode, constants, fixed, deadline, held)
     found = candidates(ground, clock)
-    winner = best(ground.allowed(found), given, settings.margin)
+    winner = best(allowed(ground, found), given, settings.margin)
     if observe is not None:
         observe(Found(ground, tuple(found), winner))
     coverage, tried = dict(encoding.opaque), _extractions(found, winner)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Graph
 
 import eqsat
-from eqsat import choose
+from eqsat import choose, readings
 from eqsat.capture import capture, constants_of
 from eqsat.choose import Candidate
 from eqsat.cost.model import Prediction
@@ -60,7 +60,7 @@ def test_whole_kernels_are_a_candidate_and_chosen_where_they_are_fewer(extractor
 def test_whole_kernels_of_a_large_egraph_are_read_only_if_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choose, "WHOLE", 1)
+    monkeypatch.setattr(readings, "WHOLE", 1)
     assert "whole kernels" not in names(check("auto"))
     assert "whole kernels" in names(check("fused"))
 

@@ -11,10 +11,11 @@ from torch.export import ExportedProgram
 from torch.fx import Graph
 
 from eqsat.capture import Captured
-from eqsat.choose import Candidate, Found, Ground, candidates
+from eqsat.choose import Candidate, Found, candidates
 from eqsat.clock import Clock
 from eqsat.encode import Encoding
 from eqsat.fold import compute
+from eqsat.ground import Ground
 from eqsat.reason.explanation import inputs_of
 from eqsat.reason.goal import Goal
 from eqsat.reason.needed import Needed

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.choose import Candidate, Ground
+from eqsat.choose import Candidate
 from eqsat.cost.additive import FUSED_SHARE
+from eqsat.ground import Ground
 from eqsat.meta import Scalar
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 
