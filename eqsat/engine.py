@@ -18,6 +18,7 @@ import cloudpickle
 
 from eqsat.meta import INVALID
 from eqsat.operators import OPERATORS
+from eqsat.schema import FACTS, FAMILY, PROGRAM
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 
 _engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
@@ -27,61 +28,8 @@ _makers: set[int] = set()
 _undying: list[Any] = []
 """E-graphs of such a fork, never freed: egglog would wait for a thread that only the parent has."""
 SEPARATOR = "\N{BROKEN BAR}"  # between the parts of a question; in no text
-FACTS = ("constant", "finite", "given", "varying")  # relations of one class
 MERGE_EVERY = 4  # iterations
 CLIMBS = 8  # operators that a slice climbs in an iteration: it has the whole program before it
-FAMILY = ("forget", "enter", "leave", "part", "line")
-"""The rulesets that find families of siblings anew, in their order: see `eqsat.siblings`."""
-PROGRAM = (
-    "(sort T)",
-    "(constructor Node (i64) T)",
-    "(function meta (T) String :merge old)",
-    "(function rank (T) i64 :merge (min old new))",
-    "(relation constant (T))",
-    "(function interval (T) String :merge old)",
-    "(relation finite (T))",
-    "(relation given (T))",
-    "(relation varying (T))",
-    "(relation given_varying (i64))",
-    "(relation pending (i64 T T))",
-    "(relation sibling (T String i64))",
-    "(function follower (T String i64) i64 :merge (min old new))",
-    "(function eldest (T String) i64 :merge (min old new))",
-    "(relation stretch (T String i64 T i64))",
-    "(relation mergeable (T String i64 T))",
-    "(relation given_meta (i64 String))",
-    "(relation given_constant (i64))",
-    "(relation given_interval (i64 String))",
-    "(relation given_yields (i64 i64))",
-    "(relation yields (T T))",
-    "(relation given_holds (i64 i64))",
-    "(relation holds (T T))",
-    "(relation inside (T String i64 i64))",
-    "(relation member (T String i64))",
-    "(function weight (T T) T :merge old)",
-    "(function bias (T T) T :merge old)",
-    "(ruleset insertion)",
-    "(ruleset analysis)",
-    "(ruleset rules)",
-    "(ruleset cuts)",
-    "(ruleset merges)",
-    "(ruleset siblings)",
-    *(f"(ruleset {step})" for step in FAMILY),
-    (
-        "(rule ((given_meta i m))"
-        " ((set (meta (Node i)) m) (set (rank (Node i)) i) (given (Node i))) :ruleset insertion)"
-    ),
-    "(rule ((given_constant i)) ((constant (Node i))) :ruleset insertion)",
-    "(rule ((given_varying i)) ((varying (Node i))) :ruleset insertion)",
-    "(rule ((given_interval i b)) ((set (interval (Node i)) b)) :ruleset insertion)",
-    "(rule ((= b (interval e))) ((finite e)) :ruleset analysis)",
-    "(rule ((given_yields i j)) ((yields (Node i) (Node j))) :ruleset insertion)",
-    "(rule ((given_holds i j)) ((holds (Node i) (Node j))) :ruleset insertion)",
-    (
-        "(rule ((pending r a b) (!= a b) (= m (meta a)) (= m (meta b))"
-        ' (!= m "invalid")) ((union a b)) :ruleset analysis)'
-    ),
-)
 
 
 class EngineError(RuntimeError):
