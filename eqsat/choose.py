@@ -19,6 +19,8 @@ from eqsat.peak import NOTHING, Memory, exceeds, memory
 from eqsat.readings import GREEDILY, Read, readings
 from extract import Selection
 
+SLIGHT = 1e-3
+"""A share of the time by which predictions differ for nothing that a device would show."""
 CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.conv2d.default)
 
 
@@ -135,11 +137,15 @@ def _copied(graph: Graph) -> Graph:
 
 
 def best(found: Sequence[Candidate], given: Prediction, margin: float) -> Candidate | None:
-    """The best candidate that is better than the given program by `margin`; None if none is."""
+    """The best candidate that is better than the given program by `margin`; None if none is.
+
+    Those that come first share more, and name what they compute: they stay unless another is
+    better by more than `SLIGHT`.
+    """
     better = [c for c in found if c.prediction.improves(given, margin)]
     winner = better[0] if better else None
     for candidate in better[1:]:
-        if winner is None or candidate.prediction.improves(winner.prediction, 0.0):
+        if winner is None or candidate.prediction.improves(winner.prediction, SLIGHT):
             winner = candidate
     return winner
 

@@ -82,7 +82,7 @@ def _by_kernels(ground: Ground, ahead: bool, seeds: Sequence[Choice]) -> Read | 
 
     Unless it is asked for, None for an e-graph of more than `WHOLE` e-nodes, or without time.
     """
-    hurried = ground.left() < 2 * ground.settings.time_limit  # cuts are made by no clock
+    hurried = ground.left() < ground.settings.time_limit  # cuts are made by no clock
     if _large(ground) or (ground.settings.extractor == AUTO and hurried):
         return None
     choices = ground.priced(ahead, FUSED_SHARE)

@@ -18,7 +18,9 @@ def in_turn(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def waiting(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _held["lock"]:
+        from torch._dynamo.convert_frame import compile_lock  # slow to import, and needed anyway
+
+        with compile_lock, _held["lock"]:  # in this order: a compiler that calls us has its own
             return function(*args, **kwargs)
 
     return waiting

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -264,3 +266,40 @@ def test_a_cache_that_cannot_be_made_changes_nothing(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(place.parent.parent / "file" / "x"))
     assert not check().cached
     assert not check().cached
+
+
+COMPILING = """
+import threading, torch, eqsat
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+
+compiling, exporting = threading.Event(), threading.Event()
+
+def backend(module, inputs):
+    compiling.set()
+    exporting.wait(30)
+    exporting.clear()
+    exporting.wait(1)  # until the other thread waits for this one
+    return eqsat.optimize(module, tuple(inputs), cache=False).module
+
+def compile():
+    with torch.no_grad():
+        torch.compile(lambda x: torch.relu(x) + 1, backend=backend)(torch.ones(4))
+
+thread = threading.Thread(target=compile, daemon=True)
+thread.start()
+compiling.wait(60)
+exporting.set()
+print(eqsat.optimize(Branches(), (torch.ones(4),), cache=False).report.numerics)
+thread.join(60)
+print(thread.is_alive())
+"""
+
+
+def test_a_thread_that_compiles_and_one_that_exports_wait_for_each_other_in_one_order() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True, timeout=200
+    )
+    assert done.stdout.split() == ["default", "False"]
