@@ -24,16 +24,18 @@ NEAREST = 8
 """The products before a row that it is compared with."""
 OUTER = '(+ k " outer")'
 _FAMILY = (
-    # What the last round found stays merged; who follows whom is asked anew.
+    # What the last round found stays merged; who follows whom is asked anew. A rule matches what is
+    # new: the number of the round makes it match all.
+    ("forget", "(= n (now))", "(set (now) (+ n 1))"),
     ("forget", "(= j (follower x k i))", "(delete (follower x k i))"),
     ("forget", "(= i (eldest x k))", "(delete (eldest x k))"),
     ("forget", "(member x k i)", "(delete (member x k i))"),
     ("forget", "(stretch x k i e n)", "(delete (stretch x k i e n))"),
     ("forget", "(mergeable x k i e)", "(delete (mergeable x k i e))"),
-    ("enter", "(sibling x k i) (= i (rank (Node i)))", "(member x k i)"),
+    ("enter", "(= n (now)) (sibling x k i) (= i (rank (Node i)))", "(member x k i)"),
     (
         "enter",
-        "(sibling x k i) (= i (rank (Node i))) (inside x k p q)",
+        "(= n (now)) (sibling x k i) (= i (rank (Node i))) (inside x k p q)",
         f"(member x {OUTER} i)",
     ),
     (
@@ -43,7 +45,8 @@ _FAMILY = (
     ),
     (
         "leave",
-        "(yields a b) (= i (rank a)) (= j (rank b)) (!= i j) (sibling x k i) (sibling x k j)",
+        "(= n (now)) (yields a b) (= i (rank a)) (= j (rank b)) (!= i j)"
+        " (sibling x k i) (sibling x k j)",
         f"(delete (member x k i)) (delete (member x {OUTER} i))",
     ),
     (
@@ -126,7 +129,7 @@ def sibling_rules(
     not. `follower` is the next one. What is merged are neighbours, and stretches from the first
     sibling on of up to `LONGEST`: k siblings make some 2k merges, the whole family among them,
     where any choice of them would make 2^k. Of a value that is several products of its input, one
-    counts: `weight` is its weight.
+    of a kind counts: `weight` is its weight.
 
     A product is no sibling where one that `yields` to it is; and where siblings `holds` others, the
     outer ones are a family, and the inner ones another.
@@ -148,7 +151,9 @@ def sibling_rules(
         body += ["(= i (rank e))", "(= m (meta x1))"]
         body += [f"(= kind {engine.call(key, ['m', *symbol.attribute_names])})", '(!= kind "")']
         fixed = " ".join(
-            f"(set ({name} e x0) {x})" for name, x in zip(PARAMETERS, parameters, strict=False)
+            f"(set ({name} e x0 {family}) {x})"
+            for name, x in zip(PARAMETERS, parameters, strict=False)
+            for family in ("kind", OUTER.replace("k", "kind", 1))
         )
         yield f"(rule ({' '.join(body)}) ((sibling x0 kind i) {fixed}) :ruleset analysis)"
         merged = '(= e0 (slice e d "0" k "1")) (= e1 (slice e d k l "1")) (= m (meta e))'

@@ -113,7 +113,7 @@ class _Translation:
         """The queries that the parameters of products are those that count."""
         for i, side in enumerate(self.rewrite.left):
             for n, name in zip(range(1, len(side.children)), PARAMETERS, strict=False):
-                yield f"(= r{i}_{n} ({name} r{i} r{i}_0))"
+                yield f"(= r{i}_{n} ({name} r{i} r{i}_0 kind))"
 
     def _v(self, name: str) -> str:
         return f"v_{name}"

@@ -125,7 +125,19 @@ PATCHES: tuple[Patch, ...] = (
     Patch(
         _FAKE + "FakeTensor.copy_",
         '"PyTorch is not linked with support for cuda devices" where Inductor writes into a view',
-        by_operator,
+        by_operator("copy_"),
+        inherited=True,
+    ),
+    Patch(
+        _FAKE + "FakeTensor.contiguous",
+        "the same from the decomposition of an interpolation",
+        by_operator("contiguous"),
+        inherited=True,
+    ),
+    Patch(
+        "torch._subclasses.functional_tensor:FunctionalTensor.contiguous",
+        "the same while AOTAutograd traces",
+        by_operator("contiguous"),
         inherited=True,
     ),
     Patch(

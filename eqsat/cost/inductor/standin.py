@@ -79,13 +79,14 @@ def as_cudnn(_: Card, original: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-def by_operator(_: Card, __: Any) -> Callable[..., Tensor]:
-    """`Tensor.copy_` for fake tensors, as the operator itself, which asks no device."""
+def by_operator(name: str) -> StandIn:
+    """A method of fake tensors as the operator of its name, which asks no device."""
+    operator = getattr(torch.ops.aten, name).default
 
-    def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-        return torch.ops.aten.copy_.default(self, src, non_blocking)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return operator(self, *args, **kwargs)
 
-    return copy
+    return lambda _card, _original: method
 
 
 def by_operators(_: Card, __: Any) -> Callable[[Tensor, Any], Any]:
