@@ -45,8 +45,10 @@ _FAMILY = (
     ),
     (
         "leave",
-        "(= n (now)) (yields a b) (= i (rank a)) (= j (rank b)) (!= i j)"
-        " (sibling x k i) (sibling x k j)",
+        (
+            "(= n (now)) (yields a b) (= i (rank a)) (= j (rank b)) (!= i j)"
+            " (sibling x k i) (sibling x k j)"
+        ),
         f"(delete (member x k i)) (delete (member x {OUTER} i))",
     ),
     (
