@@ -1,5 +1,6 @@
 """Equality saturation for PyTorch: an equal and cheaper program, and the reason why."""
 
+from time import time_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ else:  # each name is imported when it is asked for: most processes need few of 
 
 
 __version__ = "0.1.0"
+IMPORTED = time_ns()
+"""When this process took the code: sources that are newer are others (`eqsat.fingerprint`)."""
 __all__ = [
     "EXACT",
     "RELAXED",

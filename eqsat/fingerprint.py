@@ -20,12 +20,14 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._ordered_set import OrderedSet
 
+from eqsat import IMPORTED
 from eqsat.settings import Settings
 
 if TYPE_CHECKING:
     from eqsat.rewrite import Rewrite
 
 OURS = ("eqsat", "extract", "rewrites")
+_COMPILED = (".pyc", ".so", ".pyd")
 PACKAGES = ("torch", "egglog", "numpy", "sympy", "highspy", "ortools")
 _NUMBERS = (bool, int, float, complex, str, bytes, types.EllipsisType)
 _PLAIN = (*_NUMBERS, torch.dtype, torch.device, torch.layout)
@@ -38,7 +40,7 @@ def fingerprint(settings: Settings) -> str | None:
     That is the code of these packages, of the rules and of the extractor, and what their functions
     have bound and call by name; the versions of torch and egglog; the device profile, limits,
     numerics and margin. None where some of it cannot be told, as of a function that stands in no
-    file.
+    file, or of packages without sources, or with sources that changed since they were imported.
     """
     whole = [f.name for f in fields(settings) if f.name not in ("given", "function")]
     plain = [(name, getattr(settings, name)) for name in whole]
@@ -46,11 +48,11 @@ def fingerprint(settings: Settings) -> str | None:
         [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
         torch.get_default_dtype(),
     )
-    digest = hashlib.sha256(_sources())
     versions = (sys.version_info[:3], _versions())
-    digest.update(repr((versions, plain, ambient)).encode())
-    told = _Told(digest)
     try:
+        digest = hashlib.sha256(_sources())
+        digest.update(repr((versions, plain, ambient)).encode())
+        told = _Told(digest)
         if settings.function is not None:
             told.add(settings.function)
         if settings.given is not None:
@@ -64,7 +66,7 @@ def _add_rules(rules: Sequence[Rewrite], told: _Told) -> None:
     """Add rules in their order: those of ours by name, for their code is in the hash."""
     import rewrites
 
-    own = {id(rule) for rule in rewrites.DEFAULT}
+    own = {id(rule) for rule in rewrites.OWN}
     told.digest.update(b"given")
     for rule in rules:
         told.digest.update(f"\0{rule.name}".encode())
@@ -99,9 +101,24 @@ def _folders() -> tuple[Path, ...]:
 @cache
 def _sources() -> bytes:
     """A hash of the code of these packages."""
+    return code(_folders())
+
+
+def code(folders: Sequence[Path]) -> bytes:
+    """A hash of the code of our packages; raises where it is not what this process runs."""
     digest = hashlib.sha256()
-    for folder in _folders():
-        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".toml")):
+    if len(folders) != len(OURS):
+        raise _UntoldError(f"{folders}")
+    for folder in folders:
+        files = sorted(folder.rglob("*"))
+        compiled = (p for p in files if p.suffix in _COMPILED and p.parent.name != "__pycache__")
+        if not (folder / "__init__.py").is_file() or any(compiled):
+            raise _UntoldError(f"{folder}")
+        for path in files:
+            if path.suffix not in (".py", ".toml"):
+                continue
+            if path.stat().st_mtime_ns > IMPORTED:
+                raise _UntoldError(f"{path}")  # what was imported may be what was there before
             digest.update(str(path.relative_to(folder)).encode())
             digest.update(path.read_bytes())
     return digest.digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +34,7 @@ ALWAYS = -math.inf
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one run; `given` rules are None for `rewrites.DEFAULT`."""
+    """The settings of one run; `given` rules are None for `rewrites.OWN`."""
 
     given: tuple[Rewrite, ...] | None
     device: Device
@@ -90,7 +91,7 @@ class Settings:
             raise TypeError(f"limits must be an eqsat.Limits, not {limits!r}")
         name, function = _extractor(extractor)
         return Settings(
-            given=None if rules is None else _required(tuple(rules)),
+            given=_given(rules),
             device=device if isinstance(device, Device) else load(device),
             mode=mode,
             numerics=numerics,
@@ -110,7 +111,7 @@ class Settings:
         """The rules that `numerics` allows, as it allows them."""
         import rewrites
 
-        given = rewrites.DEFAULT if self.given is None else self.given
+        given = rewrites.OWN if self.given is None else self.given
         within = (rule.within(NAMES[self.numerics]) for rule in given)
         return tuple(rule for rule in within if rule is not None)
 
@@ -127,6 +128,16 @@ class Settings:
         from extract import EXTRACTORS
 
         return self.function or EXTRACTORS[_name(self.extractor)].extract
+
+
+def _given(rules: Sequence[Rewrite] | None) -> tuple[Rewrite, ...] | None:
+    """The rules as they are given; None for those that come with the package."""
+    if rules is not None:
+        return _required(tuple(rules))
+    ours = sys.modules.get("rewrites")  # else nobody made others the default
+    if ours is None or ours.DEFAULT is ours.OWN:
+        return None
+    return _required(tuple(ours.DEFAULT))
 
 
 def _required(rules: tuple[Rewrite, ...]) -> tuple[Rewrite, ...]:

@@ -23,3 +23,4 @@ from rewrites.taso import TASO as TASO
 from rewrites.twin import TWIN
 
 DEFAULT = RuleSet((*LINEAR, *EINSUM, *MERGE, *ATTENTION, *ABSORB, *CONV, *NORM, *REDUCE, *ELEMENTWISE, *CAST, *BROADCAST, *CAT, *MOVEMENT, *GATHER, *PART, *TWIN, *POOL, *FILL))
+OWN = DEFAULT  # those that come with the package, whatever is made the default

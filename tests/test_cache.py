@@ -7,6 +7,7 @@ import json
 import logging
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from eqsat import cache, search
 from eqsat.cache import folder, load, store
 from eqsat.cli import app
 from eqsat.expression import Expr
-from eqsat.fingerprint import fingerprint
+from eqsat.fingerprint import code, fingerprint
 from eqsat.inductor import Pass
 from eqsat.meta import Meta
 from eqsat.rewrite import RELAXED, ROUNDING, Rewrite, finite
@@ -456,3 +457,44 @@ def test_the_default_rules_are_told_by_the_code_of_the_packages() -> None:
     assert found is not None
     assert found == fingerprint(settings(*rewrites.DEFAULT))
     assert found != fingerprint(settings(*rewrites.DEFAULT[1:]))
+
+
+def test_other_rules_made_the_default_are_searched_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrites, "DEFAULT", rewrites.DEFAULT[:3])
+    chosen = Settings.of(None, "h200", "stream", "relaxed", "auto", Limits(), 5.0, None, 0.05)
+    assert [rule.name for rule in chosen.rules] == [rule.name for rule in rewrites.OWN[:3]]
+    changed = fingerprint(chosen)
+    monkeypatch.undo()
+    own = Settings.of(None, "h200", "stream", "relaxed", "auto", Limits(), 5.0, None, 0.05)
+    assert own.rules == settings(*rewrites.OWN).rules
+    assert changed != fingerprint(own)
+
+
+def _unlink(package: Path) -> None:
+    (package / "__init__.py").unlink()
+
+
+def _compile(package: Path) -> None:
+    (package / "more.pyc").touch()
+
+
+def _edit(package: Path) -> None:
+    later = time.time_ns() + 10**9
+    os.utime(package / "__init__.py", ns=(later, later))
+
+
+@pytest.mark.parametrize("change", [_unlink, _compile, _edit])
+def test_code_that_is_not_there_as_it_was_imported_gives_no_key(
+    change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("eqsat", "extract", "rewrites")]
+    for package in folders:
+        package.mkdir()
+        (package / "__init__.py").touch()
+        os.utime(package / "__init__.py", ns=(0, 0))
+    monkeypatch.setattr("eqsat.fingerprint._sources", lambda: code(folders))
+    assert fingerprint(settings()) is not None
+    change(folders[1])
+    assert fingerprint(settings()) is None
+    monkeypatch.setattr("eqsat.fingerprint._sources", lambda: code(folders[:1]))
+    assert fingerprint(settings()) is None

@@ -115,7 +115,7 @@ def _program(case: Case, values: Mapping[str, str]) -> str:
 
 def _rules(rules: Sequence[Rewrite]) -> str:
     """The rules: ours by name, those of others as they are."""
-    ours = {rule.name: rule for rule in rewrites.DEFAULT}
+    ours = {rule.name: rule for rule in rewrites.OWN}
     lines: list[str] = []
     for rule in rules:
         if rule.name in ours and ours[rule.name].rule is rule.rule:
