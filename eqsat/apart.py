@@ -25,6 +25,8 @@ from eqsat.resident import mapped, resident
 
 LOOK = 0.02
 """Seconds between two looks at a process: what it takes within them goes unseen."""
+LONG = 1e9
+"""Seconds that no system needs to count."""
 SPARE = 256 << 20
 """Bytes of address space beyond twice the limit of memory: threads and allocators reserve some."""
 TOLD, ANSWERED, FAILED, INTERRUPTED = "told", "answered", "failed", "interrupted"
@@ -50,23 +52,41 @@ def apart(
     if not hasattr(os, "fork"):
         raise ValueError(f"a process of its own needs os.fork, which {sys.platform} does not have")
     deadline, before = time.monotonic() + seconds, resident() or 0
-    ours, theirs = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or both processes would write what is left in them
     with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
-        pid = _fork()
-        if pid == 0:
-            os.close(ours)
-            tempfile.tempdir = folder  # what a killed process leaves goes with it
-            _child(work, theirs, seconds, memory)
-        os.close(theirs)
-        child = _Child(pid, ours, deadline, memory, before)
-        try:
-            with _passing_on(pid):
-                return _answer(child, told)
-        finally:
-            child.end()
-            os.close(ours)
+        ours, theirs = os.pipe()
+        with (
+            open(ours, "rb", buffering=0),
+            open(theirs, "wb", buffering=0) as end,
+            _interrupts_held() as let_through,  # what comes until both are ready waits
+        ):
+            pid = _fork()
+            if pid == 0:
+                _child(work, (ours, theirs), seconds, memory, folder, let_through)
+            child = _Child(pid, ours, deadline, memory, before)
+            try:
+                end.close()
+                with _passing_on(pid):
+                    let_through()
+                    return _answer(child, told)
+            finally:
+                child.end()
+
+
+@contextmanager
+def _interrupts_held() -> Generator[Callable[[], None]]:
+    """Holds Ctrl-C back from this thread, until what it gives is called, or to the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def let_through() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        yield let_through
+    finally:
+        let_through()
 
 
 def _fork() -> int:
@@ -179,17 +199,25 @@ def _passing_on(pid: int) -> Generator[None]:
 
 
 def _child(
-    work: Callable[[Callable[[Any], None]], Any], pipe: int, seconds: float, memory: int | None
+    work: Callable[[Callable[[Any], None]], Any],
+    pipe: tuple[int, int],
+    seconds: float,
+    memory: int | None,
+    folder: str,
+    let_through: Callable[[], None],
 ) -> NoReturn:
     """Works, tells, and ends without running anything that this process meant to do at its end."""
 
     def tell(kind: str, value: Any) -> None:
         line = json.dumps([kind, value]).encode() + b"\n"
         while line:
-            line = line[os.write(pipe, line) :]
+            line = line[os.write(pipe[1], line) :]
 
     try:
+        os.close(pipe[0])
+        tempfile.tempdir = folder  # what a killed process leaves goes with it
         _settle(seconds, memory)
+        let_through()
         tell(ANSWERED, work(lambda value: tell(TOLD, value)))
     except KeyboardInterrupt:
         tell(INTERRUPTED, None)
@@ -209,7 +237,8 @@ def _settle(seconds: float, memory: int | None) -> None:
     torch.set_num_threads(1)  # those of the parent are not here
     fake_tensor.init_gpu_context = lambda _device: None  # no fork can use the parent's GPU
     _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_CPU, int(seconds) + 2)
+    if seconds < LONG:
+        _lower(resource.RLIMIT_CPU, int(seconds) + 2)
     held = mapped()
     if memory is not None and held is not None:
         _lower(resource.RLIMIT_AS, held + 2 * memory + SPARE)

@@ -95,11 +95,18 @@ class Canonical:
         if isinstance(value, (list, tuple)):
             return f"({', '.join(self.value(part, storages) for part in value)})"
         if type(value) not in (*PLAIN, FakeTensor) or not is_plain(value):
-            return self._itself(value, f"a {type(value).__name__} in a graph")
+            return self._unplain(value)
         sizes, strides = (f"({', '.join(map(self.number, v))})" for v in _geometry(value))
         offset, bits = self.number(value.storage_offset()), (value.is_conj(), value.is_neg())
         where = storages.setdefault(value.untyped_storage()._cdata, len(storages))
         return f"{value.dtype}{sizes}{strides}+{offset} of {where} {bits}@{value.device}"
+
+    def _unplain(self, value: Any) -> str:
+        """The text of what has no strides: as much as the nodes that make it tell of it."""
+        if not (self.here and isinstance(value, Tensor)):
+            return self._itself(value, f"a {type(value).__name__} in a graph")
+        sizes = ", ".join(map(self.number, value.shape))
+        return f"{type(value).__name__} {value.layout} {value.dtype}({sizes})@{value.device}"
 
     def number(self, value: Any) -> str:
         """The text of a number: a symbolic one's expression, and what is taken for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import signal
 import threading
@@ -44,6 +45,7 @@ class Sum(nn.Module):
         return torch.relu(torch.relu(torch.relu(x))) + x
 
 
+NEGATE = Rewrite("neg-neg", lambda x: (-(-x), x))
 RELU = Rewrite("relu-relu", lambda x: (torch.relu(torch.relu(x)), torch.relu(x)))
 
 
@@ -223,6 +225,56 @@ def test_second_interrupt_kills_the_search_and_is_raised() -> None:
     thread.join()
     assert signal.getsignal(signal.SIGINT) is before
     assert check(rules=[RELU], margin=ALWAYS).kept is None
+
+
+def test_interrupt_at_the_fork_reaches_the_search_and_not_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, fork = os.getpid(), os.fork
+
+    def interrupted() -> int:
+        if (pid := fork()) == 0:
+            signal.raise_signal(signal.SIGINT)  # as a terminal sends it to both processes
+        return pid
+
+    monkeypatch.setattr(os, "fork", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            apart.apart(lambda _tell: time.sleep(9), 9, None, print)
+    finally:
+        if os.getpid() != here:
+            os._exit(3)  # the caller's program runs twice
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_fork_that_is_refused_leaves_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refused)
+    before = os.dup(0)
+    os.close(before)
+    with pytest.raises(BlockingIOError):
+        apart.apart(lambda _tell: 1, 9, None, print)
+    after = os.dup(0)
+    os.close(after)
+    assert after == before  # the lowest number that is free
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_search_may_take_forever() -> None:
+    assert apart.apart(lambda _tell: 1, math.inf, None, print) == 1
+
+
+def test_program_without_strides_is_isolated() -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (-(-x)).to_sparse().to_dense() + 1
+
+    options: dict[str, Any] = {"rules": [NEGATE], "cache": False, "margin": ALWAYS}
+    result = eqsat.optimize(Sparse(), (torch.eye(3),), isolate=True, **options)
+    assert result.report.kept is None
+    assert torch.equal(result.module(torch.eye(3)), torch.eye(3) + 1)
 
 
 def test_a_fork_leaves_no_file_and_no_process(
