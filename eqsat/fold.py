@@ -23,6 +23,11 @@ _FILLS = (
     *(aten.empty.memory_format, aten.empty_strided.default),
 )
 """Calls that read nothing, and that a compiler makes part of what reads them."""
+_UNSET = (
+    *(aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default),
+    *(aten.new_empty.default, aten.new_empty_strided.default),
+)
+"""Calls that leave the memory they take as it is."""
 _SHAPED = ("view", "reshape", "squeeze", "unsqueeze", "expand", "alias", "detach")
 _VIEWS = frozenset({*_SHAPED, "permute", "transpose", "t", "slice", "select"})
 
@@ -91,6 +96,8 @@ def compute(
                 kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
                 assert isinstance(node.target, OpOverload)
                 values[node] = node.target(*args, **kwargs)
+                if node.target in _UNSET:
+                    values[node].untyped_storage().fill_(0)  # as it is kept, it is the same always
             for read in node.all_input_nodes:
                 if node.op != "output" and next(reversed(read.users)) is node:
                     del values[read]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -76,5 +77,6 @@ def budget(settings: Settings, constants: Mapping[str, Tensor]) -> int:
     """Bytes that constants computed ahead may take: as many as the given ones, if none are set."""
     if settings.fold_budget is not None:
         return settings.fold_budget
-    size = sum({id(t): t.nbytes for t in constants.values()}.values())
+    dense = (t for t in constants.values() if t.layout == torch.strided)  # others cannot tell
+    size = sum({id(t): t.nbytes for t in dense}.values())
     return max(size, LEAST_BUDGET) if settings.rules else 0

@@ -152,3 +152,37 @@ def test_given_weights_stay_as_they_were() -> None:
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     eqsat.optimize(module, (X,), rules=(ASSOCIATE,), margin=ALWAYS)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
+def test_memory_that_nothing_is_written_to_is_kept_as_zeros() -> None:
+    def function(m: Weights, x: Tensor) -> Tensor:
+        made = torch.as_strided_scatter(torch.empty(8, 8), m.scale, (8,), (9,))
+        return x + made.diagonal()
+
+    torch.use_deterministic_algorithms(True)  # what is not written to is NaN then
+    try:
+        program = check(function, folded=1, calls=1).program
+    finally:
+        torch.use_deterministic_algorithms(False)
+    (name,) = constants(program)
+    held = {**program.state_dict, **program.constants}[name]
+    whole = torch.as_strided(held, (8, 8), (8, 1), 0)  # all that is saved with it
+    assert torch.equal(whole, torch.diag(torch.linspace(1, 2, 8)))
+
+
+def test_weights_without_strides_count_as_no_memory() -> None:
+    class Sparse(nn.Module):
+        """Multiplies by a sparse buffer twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.eye(8).to_sparse())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(torch.relu(torch.sparse.mm(self.weight, x.mT).mT))
+
+    module = Sparse().eval()
+    relu = Rewrite("relu-relu", lambda x: (torch.relu(torch.relu(x)), torch.relu(x)))
+    result = eqsat.optimize(module, (X,), rules=[relu], margin=ALWAYS)
+    assert result.report.kept is None
+    assert torch.equal(result.module(X), module(X))
