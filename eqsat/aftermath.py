@@ -22,6 +22,7 @@ from eqsat.settings import SATURATION, Settings
 def script(
     captured: Captured,
     settings: Settings,
+    isolate: bool,
     reason: str,
     folder: Path,
     optimize: Callable[..., Any],
@@ -30,7 +31,7 @@ def script(
     from eqsat.dump.dump import dump  # brings what few processes need
 
     try:
-        return str(dump(folder, captured, settings, reason, optimize))
+        return str(dump(folder, captured, settings, reason, optimize, isolate=isolate))
     except Exception as error:  # noqa: BLE001 - the given program is not lost for it
         return f"no script could be written: {type(error).__name__}: {error}"
 

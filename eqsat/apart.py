@@ -36,6 +36,10 @@ class LostError(RuntimeError):
     """The process came to no answer: it was killed, it crashed, or it took too much."""
 
 
+class FailedError(LostError):
+    """The work raised an error, which the process told before it ended."""
+
+
 def apart(
     work: Callable[[Callable[[Any], None]], Any],
     seconds: float,
@@ -106,7 +110,7 @@ def _answer(child: _Child, told: Callable[[Any], None]) -> Any:
         elif kind == INTERRUPTED:
             raise KeyboardInterrupt
         else:
-            raise LostError(f"the search failed: {value}")
+            raise FailedError(f"the search failed: {value}")
     raise LostError(child.fate())
 
 

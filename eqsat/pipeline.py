@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
 from eqsat.aftermath import blamed, explained, script
-from eqsat.apart import LostError
+from eqsat.apart import FailedError, LostError
 from eqsat.capture import Captured, capture, constants_of
 from eqsat.check import Check, check
 from eqsat.choose import Found
@@ -104,7 +104,8 @@ def optimize(
     default without rules, turns folding off), and no more than as many again on the way. Dynamic
     dimensions cost what they cost at the sizes of the example inputs; `hints` gives others, by the
     name of a `Dim` or of its symbol as printed in the graph. With `check` the result runs beside
-    the given program.
+    the given program; where they differ the search is made once more, to name the rule, unless
+    `isolate` is set.
 
     `search` is how rules are applied: all of them to "saturation", or "greedy", one sweep in the
     order of Inductor's pattern matcher, or greedily to a "fixpoint" (`eqsat.greedy`), or
@@ -160,9 +161,10 @@ def optimize(
     with clock("capture"):
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
     require_hints(captured.program.graph, hints)
+    dumped = partial(_dumped, captured=captured, settings=settings, isolate=isolate, folder=dump)
     if captured.blocked is not None:
         kept = _kept(captured, settings, captured.blocked, clock)
-        return _dumped(kept, captured, settings, dump)
+        return dumped(kept)
     if check and captured.args is None:
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")
     verdict, found, seen = None, None, list[Found]()
@@ -187,16 +189,17 @@ def optimize(
         with clock("build"):
             module = drop_in(result)
     except LostError as error:
-        return _kept(captured, settings, str(error), clock)
+        kept = _kept(captured, settings, str(error), clock)
+        return dumped(kept) if isinstance(error, FailedError) else kept
     except Exception as error:  # noqa: BLE001 - the one border that promises to give the program back
         reason = f"the optimizer failed: {type(error).__name__}: {error}"
         kept = _kept(captured, settings, reason, clock, found=found)
-        return _dumped(kept, captured, settings, dump)
+        return dumped(kept)
     if verdict is not None and not verdict.passed:
         rule = "" if isolate else blamed(captured, settings, verdict, hints)
         reason = f"the check failed: {verdict}{rule}"
         kept = _kept(captured, settings, reason, clock, verdict, found)
-        return _dumped(kept, captured, settings, dump)
+        return dumped(kept)
     report = _report(captured, settings, clock, verdict=verdict, found=found, result=result)
     if explain:
         report = explained(captured, seen[0], report, clock)
@@ -204,13 +207,18 @@ def optimize(
 
 
 def _dumped(
-    kept: Result, captured: Captured, settings: Settings, folder: str | Path | None
+    kept: Result,
+    *,
+    captured: Captured,
+    settings: Settings,
+    isolate: bool,
+    folder: str | Path | None,
 ) -> Result:
     """The given program that came back, its failure written to a folder if there is one."""
     reason = kept.report.kept
     if folder is None or reason is None:
         return kept
-    place = script(captured, settings, reason, Path(folder), optimize)
+    place = script(captured, settings, isolate, reason, Path(folder), optimize)
     return replace(kept, report=replace(kept.report, dumped=place))
 
 

@@ -20,6 +20,7 @@ import eqsat
 import rewrites
 from eqsat import Result, Rewrite
 from eqsat.cli import app
+from eqsat.dump.trial import Failure
 from eqsat.dump.value import drawn, made, spelled
 from eqsat.raw import EgglogRule
 from eqsat.saturate import saturate
@@ -112,6 +113,36 @@ def test_an_error_inside_becomes_a_script_with_what_causes_it(
     assert "sigmoid = torch.ops.aten.sigmoid.default(" in text
     assert "0 of 4 rules" in text
     ran(tmp_path)
+
+
+def test_an_error_in_a_process_of_its_own_is_repeated_in_such_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: list[Any] = []  # what searches in this process
+
+    def broken(encoding: Any, *rest: Any, **options: Any) -> Any:
+        here.append(encoding)
+        if any("sigmoid" in row.attributes for row in encoding.rows):
+            raise RuntimeError("no sigmoid here")
+        return saturate(encoding, *rest, **options)
+
+    monkeypatch.setattr("eqsat.search.saturate", broken)
+    model = nn.Sequential(nn.Tanh(), nn.Sigmoid())
+    text = dumped(tmp_path, model, (X,), rules=[WRONG], isolate=True, memory_limit=1 << 33)
+    assert here == []
+    assert "the search failed: RuntimeError: no sigmoid here" in text
+    assert "1 of 2 calls are left, 0 of 1 rules" in text
+    assert f"memory_limit={1 << 33},\n    max_memory_growth=None,\n    isolate=True," in text
+    assert "the search failed" in ran(tmp_path)
+
+
+def test_a_search_that_is_killed_is_no_failure_to_write_down(tmp_path: Path) -> None:
+    dies = Rewrite("dies", lambda x: (torch.relu(x), x), when=lambda x: os._exit(x.ndim))
+    options: dict[str, Any] = {"rules": [dies], "cache": False, "isolate": True}
+    report = eqsat.optimize(nn.ReLU().eval(), (X,), dump=tmp_path, **options).report
+    assert (report.kept or "").startswith("the search was lost")
+    assert report.dumped is None
+    assert Failure.of(report.kept) is None
 
 
 def test_a_program_that_cannot_be_made_functional_is_told_too(tmp_path: Path) -> None:

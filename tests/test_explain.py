@@ -175,6 +175,18 @@ def test_the_report_holds_the_explanation() -> None:
     assert report.seconds["explain"] > 0
 
 
+def test_an_explanation_keeps_to_the_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[int | None] = []
+
+    def seen(*args: Any, memory: int | None = None, **options: Any) -> Any:
+        allowed.append(memory)
+        return saturate(*args, memory=memory, **options)
+
+    monkeypatch.setattr("eqsat.reason.needed.saturate", seen)
+    explained(Adapted(), (X,), rules=FEW, memory_limit=1 << 33)
+    assert set(allowed) == {1 << 33}
+
+
 # Why a rule did not fire.
 
 Q = torch.randn(2, 4, 12, 16)

@@ -35,12 +35,14 @@ def dump(
     reason: str,
     optimize: Callable[..., Any],
     seconds: float = SECONDS,
+    *,
+    isolate: bool = False,
 ) -> Path:
     """The script that repeats a failure of `optimize` on a program, in a folder made if need be.
 
     The program is told as code and made smaller as long as it fails in the same way, with inputs
     drawn from a seed where that will do, else kept in a file beside the script. A program that
-    cannot be told so is saved whole.
+    cannot be told so is saved whole. With `isolate` no search for it runs in this process.
     """
     failure = Failure.of(reason)
     if failure is None:
@@ -48,7 +50,7 @@ def dump(
     deadline = time.perf_counter() + seconds
     folder.mkdir(parents=True, exist_ok=True)
     path = _free(folder)
-    case, known = _case(captured), _known(settings)
+    case, known = _case(captured), _known(settings) | {"isolate": isolate}
 
     def fails(trial: Trial) -> bool:
         try:
@@ -97,6 +99,8 @@ def _known(settings: Settings) -> dict[str, Any]:
         "time_limit": settings.time_limit,
         "fold_budget": settings.fold_budget,
         "search": settings.search,
+        "memory_limit": settings.memory_limit,
+        "max_memory_growth": settings.max_memory_growth,
     }
 
 

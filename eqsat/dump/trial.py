@@ -14,6 +14,10 @@ from eqsat.rewrite import Rewrite
 from eqsat.settings import ALWAYS
 
 CHECK, ERROR, BLOCKED = "the check failed", "the optimizer failed", "kept as it was"
+LOST = "the search failed"
+"""How an error is told that a search in a process of its own raised."""
+NONE = ("nothing faster", "what is faster", "the search was")
+"""How reasons begin that are no failures: limits are there to be kept."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,11 @@ class Failure:
     @staticmethod
     def of(kept: str | None) -> Failure | None:
         """The failure that a report's `kept` tells of; None where it is none."""
-        if kept is None or kept.startswith("nothing faster"):
+        if kept is None or kept.startswith(NONE):
             return None
         kind, _, rest = kept.partition(": ")
-        if kind == ERROR:
-            return Failure(kind, rest.partition(":")[0])
+        if kind in (ERROR, LOST):
+            return Failure(ERROR, rest.partition(":")[0])
         return Failure(CHECK) if kind == CHECK else Failure(BLOCKED)
 
 

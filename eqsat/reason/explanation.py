@@ -92,7 +92,14 @@ def reasoned(
     assert found.winner is not None
     goal = goal_of(ground, found.winner)
     rules = _named(ground.settings.rules, matched)
-    reason = needed(ground.encoding, goal, rules, ground.settings.limits, spent)
+    reason = needed(
+        ground.encoding,
+        goal,
+        rules,
+        ground.settings.limits,
+        ground.settings.memory_limit,
+        spent,
+    )
     if reason is None:
         raise ValueError(
             "a second search with the rules that matched did not come to the same graph: "

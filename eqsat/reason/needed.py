@@ -38,16 +38,18 @@ def needed(
     goal: Goal,
     rules: Sequence[Rewrite],
     limits: Limits,
+    memory: int | None = None,
     spent: Callable[[], bool] = lambda: False,
 ) -> Needed | None:
     """The rules that a search needs to come to a goal; None where it does not with all of them.
 
-    `spent` says when there is no more time to look for fewer.
+    Each search keeps to `memory` bytes, as the first did. `spent` says when there is no more time
+    to look for fewer.
     """
     limits = replace(limits, seconds=PATIENCE * limits.seconds)
 
     def tried(chosen: Sequence[Rewrite]) -> Needed | None:
-        snapshot, _ = saturate(encoding, chosen, limits, record=True)
+        snapshot, _ = saturate(encoding, chosen, limits, memory=memory, record=True)
         proof = _proof(encoding, goal, tuple(chosen), snapshot, spent)
         if proof is None:
             return None
@@ -55,7 +57,9 @@ def needed(
         return Needed(used, proof, snapshot, minimal=False)
 
     def held(chosen: Sequence[Rewrite]) -> bool:
-        return goal.held(saturate(encoding, chosen, limits)[0])  # most are not: no record is kept
+        return goal.held(
+            saturate(encoding, chosen, limits, memory=memory)[0]
+        )  # no record: most are not
 
     found = tried(tuple(rules))
     if found is None:
