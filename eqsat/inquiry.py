@@ -27,6 +27,10 @@ def explain(
     seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
     enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
     iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -50,7 +54,7 @@ def explain(
             "numerics": numerics,
             "limits": Limits(iterations, enodes, seconds),
         }
-        program = archive.load(model, quiet=not debug)
+        program = archive.load(model, quiet=not debug, trusted=trust)
         with Console(stderr=True).status("searching"):
             right = True
             if rule is not None:
@@ -79,6 +83,10 @@ def bisect(
     seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
     enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
     iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
+    ] = False,
     rule_files: Annotated[
         list[Path] | None,
         typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
@@ -97,4 +105,5 @@ def bisect(
             "device": device,
             "margin": margin,
         }
-        present(bisecting.bisect(archive.load(model, quiet=not debug), bad, keep, settings))
+        program = archive.load(model, quiet=not debug, trusted=trust)
+        present(bisecting.bisect(program, bad, keep, settings))
