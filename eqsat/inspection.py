@@ -41,8 +41,8 @@ def look_through(path: Path) -> None:
 
 def _require_plain(member: zipfile.ZipInfo, size: int) -> None:
     """A member is no library, no pickled object and no bomb; torch finds names in any case."""
-    name = member.filename.lower()
-    parts = name.replace("\\", "/").split("/")
+    name = member.filename
+    parts = name.lower().replace("\\", "/").split("/")
     if "aotinductor" in parts:
         raise UntrustedError("holds compiled kernels, which are code: not a program to optimize")
     if any(part.startswith(("custom_obj_", "opaque_obj_")) for part in parts):
@@ -53,7 +53,7 @@ def _require_plain(member: zipfile.ZipInfo, size: int) -> None:
         raise UntrustedError(f"would be far larger than it is ({name})")
     if member.compress_size > size:
         raise UntrustedError(f"is cut short ({name})")
-    if name.endswith(".json") and member.file_size > LARGEST:
+    if _is_json(name) and member.file_size > LARGEST:
         raise UntrustedError(f"holds a text of {member.file_size:,} bytes ({name})")
 
 

@@ -198,13 +198,12 @@ def as_keyword(mark: Path) -> Members:
 
 
 def as_other_ending(mark: Path) -> Members:
-    members = as_size(mark)
-    return {**members, MODEL.replace(".json", "_json"): members.pop(MODEL)}
+    return renamed(as_size(mark), MODEL, MODEL.replace(".json", "_json"))
 
 
 def as_other_case(mark: Path) -> Members:
-    members = as_object(mark)
-    return {**members, "data/constants/CUSTOM_OBJ_0": members.pop("data/constants/opaque_obj_0")}
+    name = "data/constants/opaque_obj_0"
+    return renamed(as_object(mark), name, name.replace("obj", "OBJ"))
 
 
 def as_tail(mark: Path) -> Members:
@@ -227,7 +226,7 @@ def as_escaped_enum(_: Path) -> Members:
 
 
 def as_input_key(mark: Path) -> Members:
-    key = f"\" + str(open({str(mark)!r}, 'w')) + \""
+    key = f'" + str(open(bytes({list(bytes(mark))}), chr(119))) + "'
     leaf = {"type": None, "context": None, "children_spec": []}
     spec = {"type": "builtins.dict", "context": json.dumps([key]), "children_spec": [leaf]}
     return with_input(spec)
@@ -238,6 +237,11 @@ def as_prefix(_: Path) -> Members:
         data["graph_module"]["graph"]["nodes"][0]["target"] = "torches.os.system"
 
     return changed(MODEL, change)
+
+
+def renamed(members: Members, old: str, new: str) -> Members:
+    """The members, one of them under another name."""
+    return {new if name == old else name: data for name, data in members.items()}
 
 
 def with_sizes(text: str) -> Members:
