@@ -19,7 +19,10 @@ _KNOWN = frozenset({"Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Pow
                     "StrictGreaterThan", "Piecewise", "ExprCondPair", "floor",
                     "ceiling"})  # fmt: skip
 _SIZES = ("size", "stride", "storage_offset", "shape", "ndim", "isnan", "inf", "floor", "ceil",
-          "trunc", "sqrt", "dim", "numel")  # fmt: skip
+          "trunc", "sqrt", "dim", "numel", "sym_float", "sym_int", "sym_max", "sym_min", "sym_not",
+          "sym_ite")  # fmt: skip
+_NAMES = ("L", "math", "torch", "max", "min", "abs", "round")
+"""The names that torch prints into guards, beside its functions; of the modules, only _SIZES."""
 _SYMBOL = re.compile(r"[A-Za-z]\w*|-?\d+(\.\d*)?([eE][+-]?\d{1,3})?")
 _POWERS = (ast.Pow, ast.LShift, ast.BitXor)
 """Operators that make large numbers of small ones; sympy reads ^ as **."""
@@ -50,15 +53,13 @@ def require_arithmetic(text: str) -> None:
 def require_guard(text: str) -> None:
     """A guard, which torch compiles as Python and quotes, compares sizes of inputs."""
     for node in _parsed(text):
-        fine = isinstance(node, (*_ARITHMETIC, ast.Subscript))
+        fine = isinstance(node, (*_ARITHMETIC, ast.Subscript, ast.IfExp))
         if isinstance(node, ast.Attribute):
             fine = node.attr in _SIZES
         elif isinstance(node, ast.Call):
-            fine = isinstance(node.func, ast.Attribute) or (
-                isinstance(node.func, ast.Name) and node.func.id in _functions()
-            )
+            fine = isinstance(node.func, (ast.Attribute, ast.Name))  # whose name is looked at
         elif isinstance(node, ast.Name):
-            fine = node.id in ("L", "math") or node.id in _functions()
+            fine = node.id in _NAMES or node.id in _functions()
         elif isinstance(node, ast.Constant):
             fine = _written(node.value, PLAIN)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, _POWERS):

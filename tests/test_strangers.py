@@ -419,6 +419,28 @@ def test_fractions_keys_and_files_of_the_user_are_loaded(tmp_path: Path) -> None
     torch.testing.assert_close(loaded.module()(*args), Scaled()(*args), equal_nan=True)
 
 
+GUARDS = (
+    "math.trunc(0.5*torch.sym_float(L['x'].size()[2])) == 4",
+    "(64*L['x'].size()[1]) != (64*max(1, L['x'].size()[1] // 2))",
+    "L['args'][0]['an input'].size()[0] >= 2 and L['mode'] == 'fast'",
+)
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_guards_that_torch_writes_are_loaded(guard: str, tmp_path: Path) -> None:
+    members = changed(MODEL, lambda data: data["guards_code"].append(guard))
+    assert guard in archive.load(write(tmp_path / "model.pt2", members))._guards_code
+
+
+CODE = ("torch.load('a')", "max.size.real", "L('x')()", "[x for x in L]", "f'{L}'", "math('a').b()")
+
+
+@pytest.mark.parametrize("guard", CODE)
+def test_other_guards_are_refused(guard: str, tmp_path: Path) -> None:
+    members = changed(MODEL, lambda data: data["guards_code"].append(guard))
+    assert "guard" in refused(write(tmp_path / "model.pt2", members))
+
+
 def test_honest_archives_are_loaded(tmp_path: Path) -> None:
     program = archive.load(write(tmp_path / "model.pt2", saved()))
     torch.testing.assert_close(program.module()(X[:2]), program.module()(X[:2]))
