@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -27,8 +28,10 @@ def in_turn(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _unlock() -> None:
-    """Gives a fork a lock that no thread of its parent holds."""
+    """Gives a fork locks that no thread of its parent holds: ours, and the compiler's."""
     _held["lock"] = threading.RLock()
+    if (frames := sys.modules.get("torch._dynamo.convert_frame")) is not None:
+        vars(frames)["compile_lock"] = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
