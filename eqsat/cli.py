@@ -13,13 +13,12 @@ import typer
 from rich.console import Console
 
 import eqsat
-from eqsat import Limits, Result, archive, themes
+from eqsat import Limits, Result, archive, options, themes
 from eqsat.comparison import compare
 from eqsat.cost.device import MODES, Mode
 from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
 from eqsat.inquiry import bisect, explain
-from eqsat.numerics import NAMES
 from eqsat.replacing import replacing
 from eqsat.settings import LIMITS, MARGIN
 from eqsat.terminal import (
@@ -63,26 +62,24 @@ def _root(
 
 @app.command()
 def optimize(
-    model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
+    model: options.Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the result goes (.pt2).")],
-    device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
+    device: options.Profile = "h200",
     mode: Annotated[
         str, typer.Option(help=f"How kernels are launched: {', '.join(MODES)}.")
     ] = "stream",
-    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
-    margin: Annotated[
-        float, typer.Option(help="The least saving, as a share of the time.")
-    ] = MARGIN,
-    extractor: Annotated[str, typer.Option(help="How the e-graph is read.")] = "auto",
-    time_limit: Annotated[float, typer.Option(help="Seconds of extraction.")] = 5.0,
-    seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
-    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
-    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    numerics: options.Numerics = "default",
+    margin: options.Margin = MARGIN,
+    extractor: options.Extractor = "auto",
+    time_limit: options.Extracting = 5.0,
+    seconds: options.Saturating = LIMITS.seconds,
+    enodes: options.Enodes = LIMITS.enodes,
+    iterations: options.Iterations = LIMITS.iterations,
     hint: Annotated[
         list[str] | None,
         typer.Option(help="The size of a dynamic dimension to cost it at: name=size. Repeat."),
     ] = None,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    no_check: options.Unchecked = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Search anew, and keep nothing of it.")
     ] = False,
@@ -100,15 +97,9 @@ def optimize(
         bool,
         typer.Option("--isolate", help="Search in a process that is killed beyond its limits."),
     ] = False,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
-    ] = False,
-    rule_files: Annotated[
-        list[Path] | None,
-        typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
-    ] = None,
-    without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
+    trust: options.Trust = False,
+    rule_files: options.RuleFiles = None,
+    without: options.Without = None,
     package: Annotated[
         Path | None, typer.Option("--aot", help="Compile the result into this package (.pt2), too.")
     ] = None,
@@ -116,7 +107,7 @@ def optimize(
     dump: Annotated[
         Path | None, typer.Option(help="A folder for a small script that repeats a failure.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: options.Debug = False,
 ) -> None:
     """Optimize MODEL, save the equal and faster program, and print the report."""
     with one_line_errors(debug):
@@ -124,7 +115,7 @@ def optimize(
             require_writable(path)
         if package is not None and package.suffix != ".pt2":
             raise ValueError(f"{package}: a package is a .pt2 file")
-        chosen = rule_set(rule_files or []).without(*(without or ()))
+        chosen = rule_set(rule_files, without)
         hints = dict(named_size(text) for text in hint or ())
         program = archive.load(model, quiet=not debug, trusted=trust)
         with Console(stderr=True).status("optimizing") as status:
@@ -176,7 +167,7 @@ def rules(
     report_file: Annotated[
         Path | None, typer.Option("--json", help="The verdicts, as JSON.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: options.Debug = False,
 ) -> None:
     """List rules: name, what each may change in the numbers, how it reads; or verify them."""
     with one_line_errors(debug):
@@ -225,7 +216,7 @@ def tune(
     show: Annotated[
         str | None, typer.Option(help="List the figures of a profile, CUDA name or file.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: options.Debug = False,
 ) -> None:
     """Fit a device profile to measurements, rank equal programs with it, or show one."""
     with one_line_errors(debug):

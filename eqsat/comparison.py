@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from eqsat import options
 from eqsat.cost.device import MODES
 from eqsat.limits import Limits
-from eqsat.numerics import NAMES
 from eqsat.settings import LIMITS, MARGIN
 from eqsat.terminal import one_line_errors, present
 
@@ -44,18 +44,18 @@ def compare(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows of before.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds of one row.", min=1)] = 1800.0,
     mode: Annotated[str, typer.Option(help=f"{', '.join(MODES)}.")] = "stream",
-    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
-    margin: Annotated[float, typer.Option(help="The least saving.")] = MARGIN,
-    extractor: Annotated[str, typer.Option(help="How the e-graph is read.")] = "auto",
-    time_limit: Annotated[float, typer.Option(help="Seconds of extraction.")] = 5.0,
+    numerics: options.Numerics = "default",
+    margin: options.Margin = MARGIN,
+    extractor: options.Extractor = "auto",
+    time_limit: options.Extracting = 5.0,
     seconds: Annotated[float, typer.Option(help="Seconds of each search.")] = LIMITS.seconds,
-    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
-    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
+    enodes: options.Enodes = LIMITS.enodes,
+    iterations: options.Iterations = LIMITS.iterations,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the results.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Find what each rule saves, too: some more seconds.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: options.Debug = False,
 ) -> None:
     """Compare saturation with greedy searches and Inductor, on programs or the zoo."""
     with one_line_errors(debug):
@@ -63,7 +63,7 @@ def compare(
         from eqsat.compare.task import ARMS, Options
 
         limits = Limits(iterations, enodes, seconds)
-        options = Options(
+        shared = Options(
             mode, numerics, margin, extractor, time_limit, limits, not no_check, explain
         )
         choice = comparing.Choice(
@@ -75,7 +75,7 @@ def compare(
             arms=arm or ARMS,
             profiles=profile or ("h200",),
             seeds=seed or (0,),
-            options=options,
+            options=shared,
         )
         run = comparing.Run(jobs or os.cpu_count() or 1, timeout, ray, measure, fresh)
         shown, whole = comparing.compare(choice, output, run)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eqsat import archive
+from eqsat import archive, options
 from eqsat.limits import Limits
 from eqsat.numerics import NAMES
 from eqsat.settings import LIMITS, MARGIN
@@ -16,29 +16,23 @@ from eqsat.terminal import one_line_errors, present, require_writable, rule_set
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
+    model: options.Model,
     rule: Annotated[
         str | None, typer.Option(help="Say why this rule, or family of rules, did not fire.")
     ] = None,
     at: Annotated[str | None, typer.Option(help="With --rule: at this node of the graph.")] = None,
-    device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
-    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
-    margin: Annotated[float, typer.Option(help="The least saving.")] = MARGIN,
-    seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
-    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
-    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
-    ] = False,
-    rule_files: Annotated[
-        list[Path] | None,
-        typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
-    ] = None,
-    without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Do not run the result.")] = False,
+    device: options.Profile = "h200",
+    numerics: options.Numerics = "default",
+    margin: options.Margin = MARGIN,
+    seconds: options.Saturating = LIMITS.seconds,
+    enodes: options.Enodes = LIMITS.enodes,
+    iterations: options.Iterations = LIMITS.iterations,
+    trust: options.Trust = False,
+    rule_files: options.RuleFiles = None,
+    without: options.Without = None,
+    no_check: options.Unchecked = False,
     report_file: Annotated[Path | None, typer.Option("--json", help="The same, as JSON.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: options.Debug = False,
 ) -> None:
     """Show the steps from MODEL to its result, or with --rule why a rule did not fire."""
     with one_line_errors(debug):
@@ -50,7 +44,7 @@ def explain(
             raise ValueError(f"numerics {numerics!r}: one of {', '.join(NAMES)}")
         require_writable(report_file)
         settings = {
-            "rules": rule_set(rule_files or []).without(*(without or ())),
+            "rules": rule_set(rule_files, without),
             "numerics": numerics,
             "limits": Limits(iterations, enodes, seconds),
         }
@@ -67,7 +61,7 @@ def explain(
 
 
 def bisect(
-    model: Annotated[Path, typer.Argument(help="A program saved with torch.export.save.")],
+    model: options.Model,
     bad: Annotated[
         str,
         typer.Option(
@@ -77,29 +71,23 @@ def bisect(
     keep: Annotated[
         Path | None, typer.Option(help="A folder for the last good program and the first bad one.")
     ] = None,
-    device: Annotated[str, typer.Option(help="The device profile to optimize for.")] = "h200",
-    numerics: Annotated[str, typer.Option(help=f"{', '.join(NAMES)}.")] = "default",
-    margin: Annotated[float, typer.Option(help="The least saving.")] = MARGIN,
-    seconds: Annotated[float, typer.Option(help="Seconds of saturation.")] = LIMITS.seconds,
-    enodes: Annotated[int, typer.Option(help="Rows of the e-graph.")] = LIMITS.enodes,
-    iterations: Annotated[int, typer.Option(help="Rounds of rules.")] = LIMITS.iterations,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Load what MODEL pickles, too: that may run code."),
-    ] = False,
-    rule_files: Annotated[
-        list[Path] | None,
-        typer.Option("--rules", help="A Python file of rules to add: code, and it is run. Repeat."),
-    ] = None,
-    without: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeat.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    device: options.Profile = "h200",
+    numerics: options.Numerics = "default",
+    margin: options.Margin = MARGIN,
+    seconds: options.Saturating = LIMITS.seconds,
+    enodes: options.Enodes = LIMITS.enodes,
+    iterations: options.Iterations = LIMITS.iterations,
+    trust: options.Trust = False,
+    rule_files: options.RuleFiles = None,
+    without: options.Without = None,
+    debug: options.Debug = False,
 ) -> None:
     """Find the rule, and its one application, that makes a check of yours fail on the result."""
     with one_line_errors(debug):
         from eqsat.culprit import command as bisecting
 
         settings = {
-            "rules": rule_set(rule_files or []).without(*(without or ())),
+            "rules": rule_set(rule_files, without),
             "numerics": numerics,
             "limits": Limits(iterations, enodes, seconds),
             "device": device,

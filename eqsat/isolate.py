@@ -13,9 +13,8 @@ from eqsat import cache
 from eqsat.apart import apart
 from eqsat.canonical import Canonical
 from eqsat.clock import Clock
-from eqsat.known import known
 from eqsat.saturate import IterationSize, StopReason
-from eqsat.search import Search, explore, recall, slot_of, telling, told
+from eqsat.search import Search, explore, recalled, telling, told
 from eqsat.settings import Settings
 
 PATIENCE = 1.2
@@ -36,11 +35,7 @@ def isolated(
     The fork reads no constant. What it finds comes back as an entry of the cache, constants are
     computed here. Raises LostError where the fork dies, or takes more than the settings allow.
     """
-    with clock("encode"):
-        facts = known(graph, constants)
-    with clock("cache"):
-        slot = slot_of(graph, constants, facts, settings) if cached else None
-        earlier = None if slot is None else recall(slot, constants, settings)
+    facts, slot, earlier = recalled(graph, constants, settings, clock, cached=cached)
     if earlier is not None:
         return earlier
     names = Canonical(graph, here=True) if slot is None else slot.names

@@ -50,7 +50,7 @@ def problem(
     one that the given program has not `new_share`.
     """
     pricer = Pricer(encoding.texts, cost, fold, fused_share)
-    other = Pricer(encoding.texts, cost, fold, fused_share if new_share is None else new_share)
+    other = pricer if new_share is None else Pricer(encoding.texts, cost, fold, new_share)
     leaf_classes = {
         snapshot.handles[handle]: tuple(snapshot.handles[h] for h in reads)
         for handle, reads in encoding.reads.items()

@@ -148,11 +148,8 @@ def search(
     where a person did. `observe` is shown the e-graph and what was read from it: such a search is
     made anew.
     """
-    with clock("encode"):
-        facts = known(graph, constants)
-    with clock("cache"):
-        slot = slot_of(graph, constants, facts, settings) if cached and observe is None else None
-        earlier = None if slot is None else recall(slot, constants, settings)
+    kept = cached and observe is None
+    facts, slot, earlier = recalled(graph, constants, settings, clock, cached=kept)
     if earlier is not None:
         return earlier
     found = explore(graph, constants, facts, settings, clock, progress, observe)
@@ -167,6 +164,23 @@ def search(
     return Search(
         found.coverage, found.saturation, found.given, found.candidates, better, found.memory
     )
+
+
+def recalled(
+    graph: Graph,
+    constants: Mapping[str, Tensor],
+    settings: Settings,
+    clock: Clock,
+    *,
+    cached: bool,
+) -> tuple[Mapping[Any, Known], Slot | None, Search | None]:
+    """What is known of the values, where the cache keeps the search, and what it holds of it."""
+    with clock("encode"):
+        facts = known(graph, constants)
+    with clock("cache"):
+        slot = _slot(graph, constants, facts, settings) if cached else None
+        earlier = None if slot is None else _recall(slot, constants, settings)
+    return facts, slot, earlier
 
 
 @dataclass(frozen=True)
@@ -238,7 +252,7 @@ def _extractions(found: Sequence[Candidate], winner: Candidate | None) -> tuple[
     )
 
 
-def slot_of(
+def _slot(
     graph: Graph, constants: Mapping[str, Tensor], facts: Mapping[Any, Known], settings: Settings
 ) -> Slot | None:
     """Where the search of a graph is kept; None where it is not to be, or no key tells it all."""
@@ -259,7 +273,7 @@ def _lines(graph: Graph, names: Canonical) -> str:
     return hashlib.sha256("\n".join(names.lines(graph)).encode()).hexdigest()
 
 
-def recall(slot: Slot, constants: Mapping[str, Tensor], settings: Settings) -> Search | None:
+def _recall(slot: Slot, constants: Mapping[str, Tensor], settings: Settings) -> Search | None:
     """What the cache holds of a search; None where it holds nothing that can be used."""
     text = cache.load(slot.place, slot.key)
     if text is None:

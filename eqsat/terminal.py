@@ -76,13 +76,13 @@ def bytes_of(text: str) -> int:
     return int(number) << unit
 
 
-def rule_set(files: list[Path]) -> RuleSet:
-    """The default rules and those of the user's files, which are run."""
+def rule_set(files: list[Path] | None, without: list[str] | None) -> RuleSet:
+    """The default rules and those of the user's files, which are run; `without` some."""
     known = frozenset(map(id, rewrites.DEFAULT))
     chosen = rewrites.DEFAULT
     for path in announced(files):
         chosen += [rule for rule in rules_of_file(path) if id(rule) not in known]
-    return chosen
+    return chosen.without(*(without or ()))
 
 
 def announced(files: list[Path] | None) -> list[Path]:
