@@ -90,20 +90,26 @@ class Pass(CustomGraphPass):
         fold_budget: int | None = None,
         margin: float = MARGIN,
         search: str = SATURATION,
+        max_memory_growth: float | None = None,
+        memory_limit: int | None = None,
+        isolate: bool = False,
         cache: bool = True,
     ) -> None:
         self.settings = Settings.of(
-            rules,
-            device,
-            mode,
-            numerics,
-            extractor,
-            limits,
-            time_limit,
-            fold_budget,
-            margin,
-            search,
+            rules=rules,
+            device=device,
+            mode=mode,
+            numerics=numerics,
+            extractor=extractor,
+            limits=limits,
+            time_limit=time_limit,
+            fold_budget=fold_budget,
+            margin=margin,
+            search=search,
+            memory_limit=memory_limit,
+            max_memory_growth=max_memory_growth,
         )
+        self.isolate = isolate
         self.cache = cache
         self.lowers = False
         self.regions: list[Region] = []
@@ -116,7 +122,14 @@ class Pass(CustomGraphPass):
         from eqsat.search import fake_mode
 
         table = select_decomp_table()
-        region = improve(graph, self.settings, table, frozen=config.freezing, cached=self.cache)
+        region = improve(
+            graph,
+            self.settings,
+            table,
+            frozen=config.freezing,
+            cached=self.cache,
+            isolate=self.isolate,
+        )
         if self.lowers:
             lower(graph, fake_mode(graph), table)
         self.regions.append(region)

@@ -32,7 +32,7 @@ from eqsat.saturate import IterationSize
 from eqsat.saving import save
 from eqsat.search import Search
 from eqsat.search import search as searched
-from eqsat.settings import LIMITS, MARGIN, SATURATION, Settings
+from eqsat.settings import LIMITS, MARGIN, SATURATION, TIME_LIMIT, Settings
 from eqsat.turn import in_turn
 from extract import Extract
 
@@ -78,7 +78,7 @@ def optimize(
     numerics: str = "default",
     extractor: str | Extract = "auto",
     limits: Limits = LIMITS,
-    time_limit: float = 5.0,
+    time_limit: float = TIME_LIMIT,
     fold_budget: int | None = None,
     max_memory_growth: float | None = None,
     margin: float = MARGIN,
@@ -138,18 +138,18 @@ def optimize(
     Raises ValueError for a program that cannot be captured and for settings that do not exist.
     """
     settings = Settings.of(
-        rules,
-        device,
-        mode,
-        numerics,
-        extractor,
-        limits,
-        time_limit,
-        fold_budget,
-        margin,
-        search,
-        memory_limit,
-        max_memory_growth,
+        rules=rules,
+        device=device,
+        mode=mode,
+        numerics=numerics,
+        extractor=extractor,
+        limits=limits,
+        time_limit=time_limit,
+        fold_budget=fold_budget,
+        margin=margin,
+        search=search,
+        memory_limit=memory_limit,
+        max_memory_growth=max_memory_growth,
     )
     if explain and settings.search != SATURATION:
         raise ValueError(f"search {search!r}: only a saturation can be explained")

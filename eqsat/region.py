@@ -18,7 +18,9 @@ from torch.nn import Module
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from eqsat.apart import LostError
 from eqsat.clock import Clock
+from eqsat.isolate import isolated
 from eqsat.lowered import Table, lower
 from eqsat.search import Search, fake_mode, search
 from eqsat.settings import Settings
@@ -78,7 +80,13 @@ def _record(kept: str | None, found: Search | None, clock: Clock) -> Region:
 
 
 def improve(
-    graph: Graph, settings: Settings, table: Table, *, frozen: bool = False, cached: bool = False
+    graph: Graph,
+    settings: Settings,
+    table: Table,
+    *,
+    frozen: bool = False,
+    cached: bool = False,
+    isolate: bool = False,
 ) -> Region:
     """Replace the calls of an AOTAutograd graph by those of a better equal graph, if there is one.
 
@@ -87,7 +95,7 @@ def improve(
     each of their bodies is a graph of its own. If `frozen`, tensors that are attributes never
     change; what is computed ahead of them becomes attributes, of at most `fold_budget` bytes.
     Whatever goes wrong, the graph is as it was. With `cached`, what was found for an equal graph
-    before is taken.
+    before is taken; with `isolate` the search runs in a process of its own.
     """
     clock, found = Clock(), None
     try:
@@ -102,7 +110,8 @@ def improve(
         if not constants:
             settings = replace(settings, fold_budget=0)
         with _apart(mode):
-            found = search(pure, constants, settings, clock, cached=cached)
+            look = isolated if isolate else search
+            found = look(pure, constants, settings, clock, cached=cached)
             if found.winner is None:
                 return _record(found.no_better(settings), found, clock)
             new = found.winner.graph
@@ -114,6 +123,8 @@ def improve(
                 lower(new, mode, table)
                 _write(new, writes)
                 new.lint()
+    except LostError as error:
+        return _record(str(error), found, clock)
     except Exception as error:  # noqa: BLE001 - a compiler goes on with the given graph
         why = f"the optimizer failed: {type(error).__name__}: {error}"
         return _record(why, found, clock)

@@ -85,18 +85,19 @@ class Search:
 
     def no_better(self, settings: Settings) -> str:
         """Why no candidate is worth a change."""
-        growth = settings.max_memory_growth
+        growth, limit = settings.max_memory_growth, self.given.seconds * (1 - settings.margin)
         taken = [
             c.memory.total / max(self.memory.total, 1)
             for c in self.candidates
             if growth is not None
             and exceeds(c.memory, self.memory, growth)
-            and c.predicted < self.given.seconds * (1 - max(settings.margin, 0.0))
+            and c.predicted <= limit
         ]
         if taken:
+            what = "what is faster" if limit < self.given.seconds else "what was found"
             return (
-                f"what is faster takes {min(taken):.3g} times the memory, and max_memory_growth "
-                f"allows {growth:.3g}"
+                f"{what} takes {min(taken):.3g} times the memory, and max_memory_growth allows "
+                f"{growth:.3g}"
             )
         saving = max(1 - c.predicted / self.given.seconds for c in self.candidates)
         return (

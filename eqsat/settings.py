@@ -26,6 +26,8 @@ SEARCHES = (SATURATION, GREEDY, FIXPOINT, BACKTRACKING)
 """How rules are applied: all at once; one at a time where the price drops, in one sweep or to a
 fixpoint (`eqsat.greedy`); or over a queue of whole programs (`eqsat.backtrack`)."""
 LIMITS = Limits()
+TIME_LIMIT = 5.0
+"""Seconds that the extraction may take."""
 MARGIN = 0.05
 """A predicted saving below it is no reason to change a program: predictions are that far off."""
 ALWAYS = -math.inf
@@ -53,15 +55,16 @@ class Settings:
 
     @staticmethod
     def of(
-        rules: Sequence[Rewrite] | None,
-        device: str | Device,
-        mode: Mode,
-        numerics: str,
-        extractor: str | Extract,
-        limits: Limits,
-        time_limit: float,
-        fold_budget: int | None,
-        margin: float,
+        *,
+        rules: Sequence[Rewrite] | None = None,
+        device: str | Device = "h200",
+        mode: Mode = "stream",
+        numerics: str = "default",
+        extractor: str | Extract = AUTO,
+        limits: Limits = LIMITS,
+        time_limit: float = TIME_LIMIT,
+        fold_budget: int | None = None,
+        margin: float = MARGIN,
         search: str = SATURATION,
         memory_limit: int | None = None,
         max_memory_growth: float | None = None,

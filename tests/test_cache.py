@@ -329,7 +329,7 @@ def test_what_a_person_ended_is_not_kept(place: Path, monkeypatch: pytest.Monkey
 
 def settings(*rules: Rewrite, extractor: Any = "auto") -> Settings:
     """Settings with these rules."""
-    return Settings.of(rules, "h200", "stream", "relaxed", extractor, Limits(), 5.0, None, 0.05)
+    return Settings.of(rules=rules, numerics="relaxed", extractor=extractor)
 
 
 def test_what_the_functions_of_a_rule_have_bound_decides() -> None:
@@ -461,11 +461,11 @@ def test_the_default_rules_are_told_by_the_code_of_the_packages() -> None:
 
 def test_other_rules_made_the_default_are_searched_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrites, "DEFAULT", rewrites.DEFAULT[:3])
-    chosen = Settings.of(None, "h200", "stream", "relaxed", "auto", Limits(), 5.0, None, 0.05)
+    chosen = Settings.of(numerics="relaxed")
     assert [rule.name for rule in chosen.rules] == [rule.name for rule in rewrites.OWN[:3]]
     changed = fingerprint(chosen)
     monkeypatch.undo()
-    own = Settings.of(None, "h200", "stream", "relaxed", "auto", Limits(), 5.0, None, 0.05)
+    own = Settings.of(numerics="relaxed")
     assert own.rules == settings(*rewrites.OWN).rules
     assert changed != fingerprint(own)
 

@@ -17,7 +17,7 @@ from eqsat.cost.model import Prediction
 from eqsat.encode import encode
 from eqsat.fold import Folding
 from eqsat.rewritten import placed, rewritten
-from eqsat.saturate import Limits, saturate
+from eqsat.saturate import saturate
 from eqsat.settings import ALWAYS, Settings
 from extract import Selection, Status
 
@@ -147,7 +147,7 @@ def test_no_greedy_search_of_a_small_program_finds_a_cheaper_one(
 def test_what_is_chosen_in_one_egraph_is_found_in_another() -> None:
     captured = capture(Experts().eval(), ROWS, None, None)
     encoding = encode(captured.program.graph, constants_of(captured.program))
-    settings = Settings.of(None, "h200", "stream", "default", "auto", Limits(), 5.0, None, 0.0)
+    settings = Settings.of(margin=0.0)
     snapshot, choice, _ = rewritten(encoding, settings, "fixpoint")
     larger, _ = saturate(encoding, settings.rules, settings.limits)
     found = placed(snapshot, choice, larger)

@@ -24,6 +24,7 @@ from benchmarks.fuzzing.traps import TRAPS, chain, inputs
 from eqsat import Limits, Rewrite, apart, isolate, search
 from eqsat.cli import app
 from eqsat.engine import EngineError
+from eqsat.inductor import Pass
 from eqsat.meta import Meta
 from eqsat.resident import resident
 from eqsat.rewrite import ROUNDING
@@ -117,6 +118,23 @@ def test_search_that_dies_gives_the_given_program_back(end: str) -> None:
     limits = Limits(seconds=seconds)
     report = check(rules=[during(action)], limits=limits, time_limit=seconds)
     assert said in (report.kept or "")
+
+
+def test_search_inside_a_compiler_may_die() -> None:
+    action, said = ENDS["killed"]
+    dies, lives = (
+        Pass(rules=rules, isolate=True, margin=ALWAYS, cache=False)
+        for rules in ((during(action),), (RELU,))
+    )
+    for optimizer in (dies, lives):
+        torch.compiler.reset()
+        options = {"joint_custom_pre_pass": optimizer}
+        compiled = torch.compile(Sum(), options=options)
+        with torch._inductor.config.patch(force_disable_caches=True):
+            assert torch.equal(compiled(X), Sum()(X))
+    assert [said in str(region) for region in dies.regions] == [True]
+    assert [region.kept for region in lives.regions] == [None]
+    assert lives.regions[0].rules == (RELU.name,)
 
 
 def test_engine_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import eqsat
 from eqsat import Rewrite, search
 from eqsat.fold import compute
+from eqsat.inductor import Pass
 from eqsat.peak import Memory, peak
 from eqsat.settings import ALWAYS
 
@@ -153,6 +154,21 @@ def test_the_next_best_that_fits_is_taken() -> None:
     assert result.report.folded_bytes == 0
     if result.report.kept is None:
         assert result.report.operators_after["aten.relu.default"] == 1
+
+
+def test_memory_is_bounded_inside_a_compiler() -> None:
+    relu = Rewrite("relu-relu", lambda x: (torch.relu(torch.relu(x)), torch.relu(x)))
+    for growth, kept in ((None, ""), (0.1, "max_memory_growth allows 0.1")):
+        optimizer = Pass(rules=(relu,), margin=ALWAYS, cache=False, max_memory_growth=growth)
+        torch.compiler.reset()
+        model = Two()
+        options = {"joint_custom_pre_pass": optimizer}
+        compiled = torch.compile(model, options=options)
+        with torch._inductor.config.patch(force_disable_caches=True):
+            assert torch.equal(compiled(X), model(X))
+        (region,) = optimizer.regions
+        assert (region.kept is None) == (growth is None)
+        assert kept in str(region)
 
 
 def test_growth_that_cannot_be_is_refused() -> None:
