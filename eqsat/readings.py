@@ -132,7 +132,7 @@ def _as_rewritten(ground: Ground, ahead: bool, _: Sequence[Choice]) -> Read | No
     seconds = min(ground.settings.limits.seconds, max(ground.left(), LEAST_SECONDS))
     settings = replace(ground.settings, limits=replace(ground.settings.limits, seconds=seconds))
     snapshot, choice, _record = rewritten(ground.encoding, settings, FIXPOINT)
-    fixed = placed(snapshot, choice, ground.snapshot)
+    fixed = placed(snapshot, choice, ground.snapshot, ground.encoding.roots)
     return None if fixed is None else _as_fixed(replace(ground, fixed=fixed), ahead, ())
 
 

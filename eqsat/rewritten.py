@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -42,10 +42,13 @@ def rewritten(
     return snapshot, choice, greedy.record(stop)
 
 
-def placed(snapshot: Snapshot, choice: Choice, larger: Snapshot) -> Choice | None:
+def placed(
+    snapshot: Snapshot, choice: Choice, larger: Snapshot, roots: Iterable[int]
+) -> Choice | None:
     """What is chosen of `snapshot`, whose e-nodes come after their operands, in a larger e-graph.
 
-    None where an e-node is not there. Of what is one class there, the first is chosen.
+    None where an e-node is not there, or one of the handles `roots` has another class there, as in
+    an e-graph that was cut short. Of what is one class there, the first is chosen.
     """
     parts = zip(larger.symbols, larger.children, larger.attributes, strict=True)
     where = {enode: k for k, enode in enumerate(parts)}
@@ -61,4 +64,5 @@ def placed(snapshot: Snapshot, choice: Choice, larger: Snapshot) -> Choice | Non
         cls_of[cls] = larger.classes[at]
         if found[larger.classes[at]] < 0:
             found[larger.classes[at]] = at
-    return found
+    same = (cls_of[snapshot.handles[root]] == larger.handles[root] for root in roots)
+    return found if all(same) else None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Graph
 
 import eqsat
-from eqsat import choose, readings
+from eqsat import Rewrite, choose, readings
 from eqsat.capture import capture, constants_of
 from eqsat.choose import Candidate
 from eqsat.cost.model import Prediction
@@ -150,13 +150,33 @@ def test_what_is_chosen_in_one_egraph_is_found_in_another() -> None:
     settings = Settings.of(margin=0.0)
     snapshot, choice, _ = rewritten(encoding, settings, "fixpoint")
     larger, _ = saturate(encoding, settings.rules, settings.limits)
-    found = placed(snapshot, choice, larger)
+    found = placed(snapshot, choice, larger, encoding.roots)
     assert found is not None
     roots = {larger.handles[handle] for handle in encoding.roots}
     assert all(found[cls] >= 0 for cls in roots)
     assert all(larger.classes[k] == cls for cls, k in enumerate(found) if k >= 0)
     given, _ = saturate(encoding, (), settings.limits)
-    assert placed(snapshot, choice, given) is None
+    assert placed(snapshot, choice, given, encoding.roots) is None
+
+
+class Twice(nn.Module):
+    """A relu of a relu, beside the relu that it is equal to."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.relu(x)
+        return torch.relu(y), y
+
+
+def test_what_is_chosen_is_not_found_where_it_is_no_result() -> None:
+    captured = capture(Twice(), (torch.ones(4),), None, None)
+    encoding = encode(captured.program.graph, {})
+    rule = Rewrite("relu-relu", lambda x: (torch.relu(torch.relu(x)), torch.relu(x)))
+    settings = Settings.of(rules=(rule,), margin=0.0)
+    snapshot, choice, _ = rewritten(encoding, settings, "fixpoint")
+    united, _ = saturate(encoding, settings.rules, settings.limits)
+    assert placed(snapshot, choice, united, encoding.roots) is not None
+    cut_short, _ = saturate(encoding, (), settings.limits)
+    assert placed(snapshot, choice, cut_short, encoding.roots) is None
 
 
 def test_what_is_chosen_is_what_the_report_predicts() -> None:

@@ -20,8 +20,8 @@ def _call(
     product: Product | None,
     kind: str = "library",
 ) -> Value:
-    """A call with one result; flexible operands are laid out row-major now."""
-    buffer = lowering.buffer(kind, op.shape, op.dtype, strides or contiguous(op.shape))
+    """A call with one result, flexible without `strides`; flexible operands are laid out now."""
+    buffer = lowering.buffer(kind, op.shape, op.dtype, strides)
     lowering.steps.append(Library(op, _buffers(lowering, operands), (buffer,), product))
     return lowering.stored(buffer)
 
@@ -41,7 +41,7 @@ def mm(lowering: Lowering, op: Operation) -> Value | None:
     if op in lowering.absorbed.values():
         return None
     operands = [_with_unit_stride(lowering, lowering.of(x), op) for x in op.inputs]
-    return _call(lowering, op, operands, None, _product(operands[0], operands[1]))
+    return _call(lowering, op, operands, _laid_out(op), _product(operands[0], operands[1]))
 
 
 def addmm(lowering: Lowering, op: Operation) -> Value:
@@ -50,7 +50,12 @@ def addmm(lowering: Lowering, op: Operation) -> Value:
     operands = [_with_unit_stride(lowering, lowering.of(x), op) for x in (x, w)]
     value = lowering.of(bias)
     added = lowering.realized(value, op)
-    return _call(lowering, op, [added, *operands], None, _product(*operands))
+    return _call(lowering, op, [added, *operands], _laid_out(op), _product(*operands))
+
+
+def _laid_out(op: Operation) -> tuple[int, ...] | None:
+    """Strides of a batch of products; one alone is written as its reader likes it (choices.py)."""
+    return None if len(op.shape) == 2 else contiguous(op.shape)
 
 
 def absorbed(lowering: Lowering, op: Operation) -> Value:

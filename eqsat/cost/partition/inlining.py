@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Container
 
 from eqsat.cost.partition import access
 from eqsat.cost.partition.access import contiguous
@@ -146,12 +147,21 @@ def _concatenated(
     sources: list[Operation | None],
     axis: int,
 ) -> Value:
-    if lowering.gpu and len(values) <= CAT_INPUTS and _is_pointwise_cat(op, values, sources):
+    if (
+        lowering.gpu
+        and len(values) <= CAT_INPUTS
+        and _is_pointwise_cat(op, values, sources, lowering.outputs)
+    ):
         return _pointwise_cat(lowering, op, values, axis)
     return _concat_kernel(lowering, op, values, axis)
 
 
-def _is_pointwise_cat(op: Operation, values: list[Value], sources: list[Operation | None]) -> bool:
+def _is_pointwise_cat(
+    op: Operation,
+    values: list[Value],
+    sources: list[Operation | None],
+    outputs: Container[Operation],
+) -> bool:
     """Whether a concatenation is computed by masks: where that saves the memory of an operand.
 
     Not where an operand has another pointwise consumer, which would compute it again.
@@ -159,12 +169,12 @@ def _is_pointwise_cat(op: Operation, values: list[Value], sources: list[Operatio
     for value, source in zip(values, sources, strict=True):
         users = [] if source is None else source.users
         if len(users) > 1 and (
-            any(is_pointwise_use(user) for user in users if user is not op)
+            any(is_pointwise_use(user, outputs) for user in users if user is not op)
             or value.cell.buffer is None
         ):
             return False
     copied = [_needs_copy(value) for value in values]
-    if any(copied) and all(is_pointwise_use(user) for user in op.users):
+    if any(copied) and are_pointwise_uses(op, outputs, cats=True):
         return True
     reduced = any(map(_reads_reduction, values))
     return all(copied) and not reduced
@@ -175,7 +185,7 @@ def _needs_copy(value: Value) -> bool:
     buffer = value.cell.buffer
     if buffer is None:
         return True
-    return buffer.strides is not None or buffer.kind != "loop"
+    return buffer.strides is not None
 
 
 def _reads_reduction(value: Value) -> bool:
@@ -184,14 +194,23 @@ def _reads_reduction(value: Value) -> bool:
     return any(buffer.kind == "reduction" for buffer, _ in value.cell.reads)
 
 
-def is_pointwise_use(user: Operation) -> bool:
-    """Whether all that becomes of a value is element by element (`is_pointwise_use`, utils.py)."""
+def are_pointwise_uses(op: Operation, outputs: Container[Operation], *, cats: bool = False) -> bool:
+    """Whether a value is no output, and all users read it element by element."""
+    return op not in outputs and all(is_pointwise_use(user, outputs, cats) for user in op.users)
+
+
+def is_pointwise_use(user: Operation, outputs: Container[Operation], cats: bool = False) -> bool:
+    """Whether all that becomes of a value is element by element (`is_pointwise_use`, utils.py).
+
+    With `cats` what is concatenated or padded is, too.
+    """
+    kinds = ("pointwise", "create", "cat", "pad") if cats else ("pointwise", "create")
     pending = [user]
     while pending:
         one = pending.pop()
-        if one.kind in ("view", "item"):
+        if one.kind in ("view", "item") and one not in outputs:
             pending += one.users
-        elif one.kind not in ("pointwise", "cat", "pad", "create") or one.name == "clone":
+        elif one.kind not in kinds or one.name == "clone":
             return False
     return True
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from eqsat.cost.partition.inlining import is_pointwise_use
+from eqsat.cost.partition.inlining import are_pointwise_uses
 from eqsat.cost.partition.operation import Operation
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -67,7 +67,7 @@ def absorb_additions(
     for op in operations:
         if op.name != "add" or op.kind != "pointwise" or len(op.inputs) != 2 or op.attrs:
             continue
-        if gpu and op.users and op not in returned and all(map(is_pointwise_use, op.users)):
+        if gpu and op.users and are_pointwise_uses(op, returned):
             continue
         for product, other in (op.inputs, op.inputs[::-1]):
             if product.kind != "mm" or product in taken or other is product:

@@ -97,6 +97,9 @@ def _needed(lowering: Lowering, returned: set[int]) -> list[Step]:
     for step in lowering.steps:
         if isinstance(step, Loop):
             lowering.decide_layout(step.buffer, step)
+        elif isinstance(step, Library):
+            for buffer in step.buffers:
+                lowering.freeze(buffer)
     needed, kept = set(returned), list[Step]()
     for step in reversed(lowering.steps):
         if isinstance(step, Library):
