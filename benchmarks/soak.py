@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import faulthandler
+import functools
 import gc
 import json
 import linecache
@@ -77,6 +78,9 @@ def settled() -> int:
         for value in vars(module).values():
             if hasattr(value, "cache_clear"):
                 value.cache_clear()
+    for value in gc.get_objects():  # what is bounded fills for long, and is no leak
+        if isinstance(value, functools._lru_cache_wrapper) and value.cache_parameters()["maxsize"]:
+            value.cache_clear()
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)

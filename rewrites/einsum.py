@@ -16,14 +16,14 @@ Dims = tuple[int, ...]
 Shape = tuple[Any, ...]
 
 
-@functools.cache
+@functools.lru_cache(1 << 12)
 def labels(equation: str) -> tuple[str, ...]:
     """The labels of the operands, and of the result."""
     inputs, _, output = equation.partition("->")
     return (*inputs.split(","), output)
 
 
-@functools.cache
+@functools.lru_cache(1 << 12)
 def roles(equation: str) -> tuple[str, str, str, str]:
     """The labels of a product of two: of a batch, of the left and the right operand alone, and summed."""
     a, b, out = labels(equation)

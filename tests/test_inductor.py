@@ -22,6 +22,7 @@ from eqsat.cost import load
 from eqsat.cost.device import Device
 from eqsat.cost.inductor import kernels, nogpu
 from eqsat.cost.kernel import Kernel, Product
+from eqsat.cost.partition import partition
 
 H200, A100, T4 = load("h200"), load("a100"), load("t4")
 NO_GPU = not torch.cuda.is_available()
@@ -167,6 +168,32 @@ def test_indexing_constants_random_numbers_and_sorting_are_lowered_without_a_dri
         return x.roll(2, 0) + constant, order, x.sort().values, functional.dropout(x, 0.1, True)
 
     assert len(made(program, [torch.ones(8, 16)])) >= 3
+
+
+A, B, C = torch.ones(64, 64), torch.ones(64, 64), torch.ones(64)
+BESIDE: dict[str, Callable[..., object]] = {
+    "products": lambda a, b, _: torch.cat([a @ b, b @ a], 1),
+    "products in rows": lambda a, b, c: torch.cat([torch.addmm(c, a, b), torch.addmm(c, b, a)]),
+    "a product and an input": lambda a, b, _: torch.cat([a @ b, b], 1),
+    "a product that is read again": lambda a, b, _: torch.cat([(p := a @ b).relu(), p], 1),
+    "batches": lambda a, b, _: torch.cat([torch.bmm(a[None], b[None]), b[None]], 1),
+    "sums": lambda a, b, _: torch.cat([a.sum(1, keepdim=True), b.sum(1, keepdim=True)], 1).relu(),
+    "what is read by products": lambda a, b, _: torch.cat([a @ b, b @ a], 1) @ torch.cat([a, b]),
+    "a view as a result": lambda a, b, _: torch.cat([a.relu(), b], 1).view(-1),
+    "a view in a sum": lambda a, b, _: torch.cat([a.relu(), b], 1).view(-1) + 1,
+    "paddings": lambda a, b, _: (
+        functional.pad(a[:, :61], (0, 3)) @ b,
+        functional.pad(a[:, :61], (0, 3)) @ a,
+    ),
+    "a product laid out for its reader": lambda a, b, _: (a @ b).t().contiguous() @ b,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_values_beside_each_other_are_predicted_as_they_are_written(name: str) -> None:
+    program = capture(Calls(BESIDE[name], ()), (A, B, C)).program
+    real, predicted = kernels(program, H200, pretend=True), partition(program.graph, H200)
+    check(predicted, *((k.kind, k.read, k.written, k.numel, k.rnumel) for k in real))
 
 
 def test_decomposed_program_has_the_kernels_of_the_captured_one() -> None:
