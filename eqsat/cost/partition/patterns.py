@@ -54,6 +54,25 @@ def drop_conversions(operations: Sequence[Operation]) -> bool:
     return changed
 
 
+def join_softmax(operations: Sequence[Operation]) -> bool:
+    """Let sums of a softmax read what its maximum does, in one pass; whether there are any.
+
+    `prepare_softmax_pattern` in torch/_inductor/fx_passes/post_grad.py.
+    """
+    changed = False
+    for op in operations:
+        if op.name != "sum" or op.inputs[0].name != "exp" or op.inputs[0].inputs[0].name != "sub":
+            continue
+        below = op.inputs[0].inputs[0]
+        if len(below.inputs) != 2 or below.inputs[1].name != "amax":
+            continue
+        x, top = below.inputs
+        if top.inputs[0] is x and top.attrs == op.attrs:
+            op.inputs = (x,)
+            changed = True
+    return changed
+
+
 def absorb_additions(
     operations: Sequence[Operation], outputs: Sequence[Operation], gpu: bool
 ) -> dict[Operation, Operation]:
@@ -64,10 +83,11 @@ def absorb_additions(
     absorbed: dict[Operation, Operation] = {}
     taken: set[Operation] = set()
     returned = set(outputs)
-    for op in operations:
+    for op in reversed(operations):
         if op.name != "add" or op.kind != "pointwise" or len(op.inputs) != 2 or op.attrs:
             continue
-        if gpu and op.users and are_pointwise_uses(op, returned):
+        added = any(user in absorbed for user in op.users)
+        if gpu and op.users and not added and are_pointwise_uses(op, returned):
             continue
         for product, other in (op.inputs, op.inputs[::-1]):
             if product.kind != "mm" or product in taken or other is product:

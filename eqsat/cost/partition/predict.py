@@ -66,9 +66,10 @@ def _lower(
 ) -> tuple[list[Step], set[int]]:
     """The steps that compute `outputs`, and the numbers of the buffers that hold them."""
     kept = patterns.live(operations, outputs)
-    if patterns.drop_conversions(kept):
-        kept = patterns.live(kept, outputs)
     lowering = Lowering(device, outputs)
+    changed = patterns.drop_conversions(kept)
+    if (lowering.gpu and patterns.join_softmax(kept)) or changed:
+        kept = patterns.live(kept, outputs)
     lowering.absorbed = patterns.absorb_additions(kept, outputs, lowering.gpu)
     lowering.images = patterns.lays_out_images(kept, lowering.gpu)
     if lowering.images:

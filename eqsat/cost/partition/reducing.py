@@ -64,8 +64,7 @@ def reduction_of(
 def reduce(lowering: Lowering, op: Operation) -> Value:
     """A reduction to one value; a mean is a sum, divided lazily (`mean`, lowering.py)."""
     (axes,) = op.attrs
-    source = _online_softmax_input(op)
-    value = lowering.of(source)
+    value = lowering.of(op.inputs[0])
     what = reduction_of(lowering, value, axes, op.shape)
     if what.rnumel < UNROLLED:
         result = _unrolled(what, op)
@@ -77,26 +76,6 @@ def reduce(lowering: Lowering, op: Operation) -> Value:
         cell = Cell(op.shape, op.dtype, lowering.load(result), {(op.node, "div"): 2})
         return Value(cell)
     return result
-
-
-def _online_softmax_input(op: Operation) -> Operation:
-    """What a reduction reads; the sum of a softmax reads what the maximum does, in one pass.
-
-    `prepare_softmax_pattern` in torch/_inductor/fx_passes/post_grad.py.
-    """
-    source = op.inputs[0]
-    if (
-        op.name == "sum"
-        and source.name == "exp"
-        and source.inputs
-        and source.inputs[0].name == "sub"
-    ):
-        below = source.inputs[0]
-        if len(below.inputs) == 2 and below.inputs[1].name == "amax":
-            x, top = below.inputs
-            if top.inputs[0] is x and top.attrs == op.attrs and x.kind == "pointwise":
-                return x
-    return source
 
 
 def moments(lowering: Lowering, op: Operation) -> list[Value]:
