@@ -36,10 +36,8 @@ def _buffers(lowering: Lowering, operands: list[Value]) -> list[Buffer]:
     return found
 
 
-def mm(lowering: Lowering, op: Operation) -> Value | None:
-    """mm or bmm; None where an addition takes the product in."""
-    if op in lowering.absorbed.values():
-        return None
+def mm(lowering: Lowering, op: Operation) -> Value:
+    """mm or bmm."""
     operands = [_with_unit_stride(lowering, lowering.of(x), op) for x in op.inputs]
     return _call(lowering, op, operands, _laid_out(op), _product(operands[0], operands[1]))
 
@@ -56,14 +54,6 @@ def addmm(lowering: Lowering, op: Operation) -> Value:
 def _laid_out(op: Operation) -> tuple[int, ...] | None:
     """Strides of a batch of products; one alone is written as its reader likes it (choices.py)."""
     return None if len(op.shape) == 2 else contiguous(op.shape)
-
-
-def absorbed(lowering: Lowering, op: Operation) -> Value:
-    """An addition that became an addmm with the product among its operands (post_grad.py)."""
-    product = lowering.absorbed[op]
-    bias = op.inputs[0] if op.inputs[1] is product else op.inputs[1]
-    call = Operation("addmm", "addmm", (bias, *product.inputs), op.shape, op.dtype, op.node)
-    return addmm(lowering, call)
 
 
 def _product(x: Value, w: Value) -> Product:

@@ -210,7 +210,7 @@ def is_pointwise_use(user: Operation, outputs: Container[Operation], cats: bool 
         one = pending.pop()
         if one.kind in ("view", "item") and one not in outputs:
             pending += one.users
-        elif one.kind not in kinds or one.name == "clone":
+        elif one.kind not in kinds:
             return False
     return True
 

@@ -43,8 +43,6 @@ class Lowering:
         self.images = False
         """Whether convolutions are given channels-last operands (`decide_layout_opt`)."""
         self.prefer_channels_last: set[Operation] = set()
-        self.absorbed: dict[Operation, Operation] = {}
-        """Products that an addition takes in, by that addition."""
         self.dislike_padding: set[Operation | None] = set()
         self.current: Operation | None = None
         """The operation that is being lowered."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import torch
 
 from eqsat.cost.partition.inlining import are_pointwise_uses
-from eqsat.cost.partition.operation import Operation
+from eqsat.cost.partition.operation import HALF, Operation
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 GROUPED, SMALL, SHRINKING, USUAL = 1.358, 0.783, 0.725, 0.823
@@ -73,36 +73,54 @@ def join_softmax(operations: Sequence[Operation]) -> bool:
     return changed
 
 
-def absorb_additions(
+def place_additions(
     operations: Sequence[Operation], outputs: Sequence[Operation], gpu: bool
-) -> dict[Operation, Operation]:
-    """The additions that become an addmm, and the product of each (`addmm`, post_grad.py).
+) -> list[Operation]:
+    """The operations, with each addition to a product in it or after it (`addmm`, post_grad.py).
 
-    Not where all users are pointwise: they add in passing.
+    It is in it, but for where a GPU adds in passing: all users are pointwise, and no bias of half
+    precision would be rounded once more.
     """
-    absorbed: dict[Operation, Operation] = {}
-    taken: set[Operation] = set()
+    after: dict[Operation, Operation] = {}  # the product, by the addition
     returned = set(outputs)
     for op in reversed(operations):
-        if op.name != "add" or op.kind != "pointwise" or len(op.inputs) != 2 or op.attrs:
-            continue
-        added = any(user in absorbed for user in op.users)
-        if gpu and op.users and not added and are_pointwise_uses(op, returned):
-            continue
-        for product, other in (op.inputs, op.inputs[::-1]):
-            if product.kind != "mm" or product in taken or other is product:
-                continue
-            if len(product.users) != 1 or product in returned:
-                continue
-            if (
-                other.dtype is product.dtype
-                and op.shape == product.shape
-                and _expands(other.shape, op.shape)
-            ):
-                absorbed[op] = product
-                taken.add(product)
-                break
-    return absorbed
+        passing = gpu and bool(op.users) and are_pointwise_uses(op, returned)
+        if op.kind == "addmm" and op.attrs == (1, 1) and passing and op.dtype not in HALF:
+            bias, x, w = op.inputs
+            after[op] = Operation("mm", "mm", (x, w), op.shape, op.dtype, op.node)
+            _turn(op, "pointwise", "add", (bias, after[op]), ())
+        elif op.kind == "pointwise" and not passing and (parts := _added(op, returned)):
+            _turn(op, "addmm", "addmm", parts, (1, 1))
+    return [one for op in operations for one in ((after[op], op) if op in after else (op,))]
+
+
+def _added(op: Operation, returned: Container[Operation]) -> tuple[Operation, ...] | None:
+    """What is added, and the factors of the product that only this addition reads."""
+    if op.name != "add" or len(op.inputs) != 2 or op.attrs:
+        return None
+    for product, other in (op.inputs, op.inputs[::-1]):
+        if (
+            product.kind == "mm"
+            and product is not other
+            and len(product.users) == 1
+            and product not in returned
+            and other.dtype is product.dtype
+            and op.shape == product.shape
+            and _expands(other.shape, op.shape)
+        ):
+            return other, *product.inputs
+    return None
+
+
+def _turn(
+    op: Operation, kind: str, name: str, inputs: tuple[Operation, ...], attrs: tuple[int, ...]
+) -> None:
+    """Make an operation another one."""
+    for old in set(op.inputs):
+        old.users.remove(op)
+    op.kind, op.name, op.inputs, op.attrs = kind, name, inputs, attrs
+    for new in dict.fromkeys(inputs):
+        new.users.append(op)
 
 
 def _expands(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

@@ -70,15 +70,14 @@ def _lower(
     changed = patterns.drop_conversions(kept)
     if (lowering.gpu and patterns.join_softmax(kept)) or changed:
         kept = patterns.live(kept, outputs)
-    lowering.absorbed = patterns.absorb_additions(kept, outputs, lowering.gpu)
+    kept = patterns.live(patterns.place_additions(kept, outputs, lowering.gpu), outputs)
     lowering.images = patterns.lays_out_images(kept, lowering.gpu)
     if lowering.images:
         lowering.prefer_channels_last = patterns.prefer_channels_last(kept)
     lowering.dislike_padding = patterns.dislike_padding(kept, outputs)
     for operation in kept:
         lowering.current = operation
-        rule = calling.absorbed if operation in lowering.absorbed else LOWERINGS[operation.kind]
-        value = rule(lowering, operation)
+        value = LOWERINGS[operation.kind](lowering, operation)
         if isinstance(value, Value):
             value = lowering.finish(operation, value)
         lowering.values[operation] = value
