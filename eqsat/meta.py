@@ -65,14 +65,21 @@ def meta_of(value: Any) -> AnyMeta | None:
     if isinstance(value, torch.Tensor):
         return Meta(tuple(map(settled, value.shape)), value.dtype, str(value.device))
     if isinstance(value, (bool, int, float, complex, *Symbolic)):
-        return Scalar(value)
+        return Scalar(settled(value))
     if isinstance(value, (list, tuple)):
         return tuple(meta_of(part) for part in value)
     return None
 
 
 def settled(value: Any) -> Any:
-    """A symbolic number that has become one of Python's as that; any other value as it is."""
+    """A symbolic number that has become one of Python's as that, also in a list or tuple.
+
+    Any other value as it is.
+    """
+    if type(value) in (list, tuple):
+        parts = [settled(part) for part in value]
+        same = all(new is old for new, old in zip(parts, value, strict=True))
+        return value if same else type(value)(parts)
     if not isinstance(value, Symbolic) or not value.node.expr.is_number:
         return value
     kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -92,7 +99,7 @@ class Texts:
     def text(self, value: Any) -> str:
         """The text of `value`, which can be turned back by `value()`."""
         text = self._render(value)
-        self._values.setdefault(text, value)
+        self._values.setdefault(text, settled(value))
         return text
 
     def value(self, text: str) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
 from eqsat.engine import Engine
 from eqsat.meta import Meta
 from eqsat.snapshot import Row, Symbol
@@ -139,7 +141,9 @@ def sibling_rules(
 
     def ends(meta: str, dim: str, end: str) -> bool:
         merged = value(meta)
-        return isinstance(merged, Meta) and merged.shape[value(dim)] == value(end)
+        return isinstance(merged, Meta) and statically_known_true(
+            merged.shape[value(dim)] == value(end)
+        )
 
     engine.callback("ends", ends, False)
     whole = f"(= true {engine.call('ends', ['m', 'd', 'l'], 'bool')})"

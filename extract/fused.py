@@ -15,7 +15,7 @@ from extract.greedy_dag import greedy_dag
 from extract.kernels import Step, add, kernel_graph, launches, trimmed, wanted
 from extract.parts import improved_by_parts
 from extract.portfolio import portfolio
-from extract.program import Fused, choice_of, kernels_of, ordered, used
+from extract.program import Fused, choice_of, kernels_of, ordered, stepless, used
 from extract.selection import Choice, Selection, Status, dag_cost
 from extract.tensors import Tensors
 
@@ -39,7 +39,7 @@ def fused(
     started = time.perf_counter()
     deadline = started + time_limit
     tensors = Tensors.of_problem(problem)
-    known: list[_Found] = []
+    known: list[Found] = []
     for index, seed in enumerate(seeds):
         until = _until(deadline, 0.3 / (len(seeds) - index))
         known.append(_fixed(tensors, seed[seed >= 0].tolist(), until))
@@ -47,7 +47,7 @@ def fused(
     if not known:
         known.append(_search(tensors, found, known, _until(deadline, 0.2), several=False))
     whole = _search(tensors, found, known, _until(deadline, 0.95))
-    best = _settled(tensors, whole, known, deadline)
+    best = agreeing(tensors, whole, known, deadline)
     return _result(tensors, best, whole, started)
 
 
@@ -62,7 +62,7 @@ def fuse(problem: FusionProblem, choice: Choice, *, time_limit: float = 10.0) ->
     return _result(tensors, found, found, started)
 
 
-def _result(tensors: Tensors, found: _Found, bound: _Found, started: float) -> Fused:
+def _result(tensors: Tensors, found: Found, bound: Found, started: float) -> Fused:
     """The kernels `found`, with what was proven when `bound` was found."""
     choice = choice_of(tensors, found.steps)
     kernels = kernels_of(tensors, found.steps, choice)
@@ -76,7 +76,7 @@ def _result(tensors: Tensors, found: _Found, bound: _Found, started: float) -> F
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class Found:
     """Kernels, what they cost, and what is known of those that were considered for them."""
 
     steps: tuple[Step, ...]
@@ -95,12 +95,12 @@ def _until(deadline: float, share: float) -> float:
 def _search(
     tensors: Tensors,
     found: Cuts,
-    known: Sequence[_Found],
+    known: Sequence[Found],
     deadline: float,
     chosen: Collection[int] | None = None,
     *,
     several: bool = True,
-) -> _Found:
+) -> Found:
     """The best kernels of the cuts `found`, with the e-nodes `chosen` (all, if None), that write
     one tensor each, or `several`; no worse than those `known`.
     """
@@ -114,7 +114,7 @@ def _search(
     starts = [graph.choice(one.steps) for one in known]
     best, bound = _solved(graph.egraph, graph.colours(tensors.colour), starts, deadline)
     steps = tuple(trimmed(tensors, step) for step in graph.steps(best.choice))
-    return _Found(steps, best.cost, bound, best.status, found.complete)
+    return Found(steps, best.cost, bound, best.status, found.complete)
 
 
 def _solved(
@@ -148,14 +148,14 @@ def _proven(egraph: EGraph, seconds: float, seed: Choice) -> Selection:
     return improved_by_parts(egraph, branch_and_cut, "branch-and-cut", seconds, [seed])
 
 
-def _fixed(tensors: Tensors, chosen: Iterable[int], deadline: float) -> _Found:
+def _fixed(tensors: Tensors, chosen: Iterable[int], deadline: float) -> Found:
     """The best kernels for e-nodes that are chosen already, one a tensor."""
     allowed = frozenset(chosen)
     found = cuts(tensors, stored=tensors.shared_by(allowed), chosen=allowed)
     return _search(tensors, found, (), deadline, allowed)
 
 
-def _settled(tensors: Tensors, found: _Found, known: Sequence[_Found], deadline: float) -> _Found:
+def agreeing(tensors: Tensors, found: Found, known: Sequence[Found], deadline: float) -> Found:
     """Kernels that compute no tensor by two e-nodes: `found` if it does so, or the best there are.
 
     Where it does not, the e-nodes by which its tensors are computed first are kept: each needs what
@@ -163,15 +163,26 @@ def _settled(tensors: Tensors, found: _Found, known: Sequence[_Found], deadline:
     """
     if _agrees(tensors, found):
         return found
+    kids, given = tensors.problem.egraph.kids, stepless(tensors)
     first: dict[int, int] = {}
     for step in ordered(tensors, found.steps):
-        for tensor, count in used(tensors, [step]).items():
-            first.setdefault(tensor, min(count))
+        left = {t: sorted(by) for t, by in used(tensors, [step]).items() if t not in first}
+        while left:  # what a kernel computes inside it, from its operands on
+            ready: dict[int, int] = {}
+            for tensor, enodes in left.items():
+                for enode in enodes:
+                    parts = (tensors.of[cls] for cls in kids[enode])
+                    if all(p in first or p in given or p == tensor for p in parts):
+                        ready.setdefault(tensor, enode)
+            assert ready, "a kernel computes what it needs"
+            first |= ready
+            left = {tensor: enodes for tensor, enodes in left.items() if tensor not in ready}
+    first = given | first
     fixed = _fixed(tensors, first.values(), deadline)
     others = [one for one in known if _agrees(tensors, one)]
     return min([fixed, *others], key=lambda one: one.cost)
 
 
-def _agrees(tensors: Tensors, found: _Found) -> bool:
+def _agrees(tensors: Tensors, found: Found) -> bool:
     """Whether every tensor is computed by one e-node only, be it several times."""
     return all(len(count) == 1 for count in used(tensors, found.steps).values())

@@ -52,17 +52,27 @@ def used(tensors: Tensors, steps: Iterable[Step]) -> dict[int, dict[int, int]]:
     return counts
 
 
+def stepless(tensors: Tensors) -> dict[int, int]:
+    """The e-node of every tensor that needs no step, but is there as it is: numbers."""
+    problem = tensors.problem
+    kids, fusion = problem.egraph.kids, problem.fusion.tolist()
+    cost = problem.egraph.node_cost.tolist()
+    found: dict[int, int] = {}
+    for tensor, enodes in enumerate(tensors.members):
+        given = [e for e in enodes if fusion[e] == Fusion.OPAQUE and not kids[e]]
+        if given:
+            found[tensor] = min(given, key=lambda e: (cost[e], e))
+    return found
+
+
 def choice_of(tensors: Tensors, steps: Iterable[Step]) -> Choice:
     """The choice of steps that compute no tensor by two e-nodes, for what the roots need.
 
     Other classes of a tensor are views of the one that the e-node makes, in its order if they can.
     """
-    egraph, fusion = tensors.problem.egraph, tensors.problem.fusion.tolist()
-    taken = {tensor: enode for tensor, count in used(tensors, steps).items() for enode in count}
-    for tensor, enodes in enumerate(tensors.members):
-        given = [e for e in enodes if fusion[e] == Fusion.OPAQUE and not egraph.kids[e]]
-        if tensor not in taken and given:  # a number, which needs no step
-            taken[tensor] = min(given, key=lambda e: (float(egraph.node_cost[e]), e))
+    egraph = tensors.problem.egraph
+    computed = used(tensors, steps).items()
+    taken = stepless(tensors) | {tensor: enode for tensor, count in computed for enode in count}
     choice = np.full(egraph.num_classes, -1, np.int32)
     for tensor, enode in taken.items():
         _link(tensors, tensor, enode, choice)

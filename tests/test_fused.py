@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 from memory import least_cost
 
 from extract import Choice, EGraph, InvalidSelection
-from extract.fused import fuse, fused
+from extract.fused import Found, agreeing, fuse, fused
 from extract.fused_judge import fused_judge
 from extract.fusible import Caps, Fusion, FusionProblem
 from extract.kernels import Launch, Step, trimmed
@@ -221,6 +222,52 @@ def test_fusing_a_choice_is_extracting_from_it_alone() -> None:
         fused_judge(given, result)
         assert result.selection.choice.tolist() == choice.tolist()
         assert result.selection.cost <= least_cost(only(given, choice)) + 1e-6
+
+
+def test_kernels_that_compute_a_tensor_in_two_ways_are_made_to_agree() -> None:
+    nodes: list[Node] = [
+        (0, LEAF, ()),
+        (1, LEAF, ()),  # a number: no step makes it
+        (2, POINT, (0, 1)),
+        (2, POINT, (0,)),
+        (3, POINT, (2,)),
+        (4, POINT, (2,)),
+    ]
+    given = problem(nodes, [3, 4], [FULL, 0, FULL, FULL, FULL])
+    steps = (
+        Step(None, 0, (0,)),
+        Step(Launch((2, 4), (0,)), -1, (3,)),
+        Step(Launch((3, 5), (0,)), -1, (4,)),
+    )
+    tensors, cost = Tensors.of_problem(given), 2 * (LAUNCH + 2 * FULL) + 0.04
+    found = Found(steps, cost, cost, Status.OPTIMAL, True)
+    settled = agreeing(tensors, found, (), time.perf_counter() + 5)
+    made = [count for step in settled.steps if step.launch for count in step.launch.body]
+    assert 2 in made
+    assert 3 not in made
+    assert settled.cost == pytest.approx(cost)
+
+
+def test_what_a_kernel_computes_twice_is_taken_from_its_operands_on() -> None:
+    nodes: list[Node] = [
+        (0, LEAF, ()),
+        (1, POINT, (2,)),
+        (1, POINT, (0,)),
+        (2, POINT, (1,)),
+        (2, POINT, (0,)),
+        (3, POINT, (1, 2)),
+        (4, POINT, (1,)),
+    ]
+    given = problem(nodes, [3, 4], [FULL] * 5)
+    steps = (
+        Step(None, 0, (0,)),
+        Step(Launch((1, 2, 3, 4, 5), (0,)), -1, (3,)),  # each of 1 and 2 of the other, and of 0
+        Step(Launch((2, 6), (0,)), -1, (4,)),
+    )
+    found = Found(steps, 1e9, 0.0, Status.FEASIBLE, True)
+    settled = agreeing(Tensors.of_problem(given), found, (), time.perf_counter() + 5)
+    made = {enode for step in settled.steps if step.launch for enode in step.launch.body}
+    assert made == {2, 4, 5, 6}
 
 
 def only(given: FusionProblem, choice: Choice) -> FusionProblem:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eqsat
 from eqsat.emit import emit
@@ -169,3 +171,16 @@ def test_an_image_without_elements_keeps_its_padding() -> None:
         torch.empty(2, 3, 0, 2, dtype=torch.bfloat16),
     )
     assert result.module(torch.empty(2, 3, 0, 2, dtype=torch.bfloat16)).shape == (2, 3, 2, 1)
+
+
+def test_a_symbolic_number_that_is_known_is_kept_as_a_number() -> None:
+    known = ShapeEnv().create_symintnode(sympy.Integer(12), hint=12)
+    assert isinstance(known, torch.SymInt)
+    texts = Texts()
+    for value, plain in ((known, 12), ((1, known), (1, 12)), ([known], [12])):
+        text = texts.text(value)
+        assert text == Texts().text(plain)
+        kept = texts.value(text)
+        assert kept == plain
+        parts = kept if isinstance(kept, (list, tuple)) else [kept]
+        assert all(type(part) is int for part in parts)

@@ -281,7 +281,7 @@ def pool(lowering: Lowering, op: Operation) -> Value | list[Value]:
     count = math.prod(sizes)
     if value.cell.buffer is None and len(value.cell.reads) > 1:
         lowering.realize(value.cell)
-    if count > UNROLLED_WINDOW:
+    if count > UNROLLED_WINDOW or (count == UNROLLED_WINDOW and op.kind == "avg_pool"):
         from eqsat.cost.partition.reducing import window_reduction
 
         return window_reduction(lowering, op, value)

@@ -12,6 +12,7 @@ from typing import Any  # arguments of operators are arbitrary Python values
 
 from eqsat.cost.partition.arguments import Call, Expansion
 from eqsat.cost.partition.operation import Operation, Program
+from eqsat.cost.partition.shapes import normal_axes
 
 
 def _layer_norm(call: Call) -> Any:
@@ -158,6 +159,45 @@ def _hardtanh(call: Call) -> Operation:
     return p.pointwise("clamp_max", y, 1.0)
 
 
+def _hardswish(call: Call) -> Operation:
+    p, x = call.program, call.tensor(0, "self")
+    wide = p.upcast(x)
+    gate = p.pointwise("clamp_max", p.pointwise("clamp_min", p.pointwise("add", wide, 3), 0), 6)
+    return p.convert(p.pointwise("div", p.pointwise("mul", wide, gate), 6), call.dtype)
+
+
+def _glu(call: Call) -> Operation:
+    """The first half of a dimension, gated by the second."""
+    p, x = call.program, call.tensor(0, "self")
+    wide, axis = p.upcast(x), call(1, "dim", -1) % len(x.shape)
+    half = x.shape[axis] // 2
+    first, second = (
+        p.view("slice", wide, ("narrow", axis, start, 1, half), call.shape, wide.strides)
+        for start in (0, half)
+    )
+    return p.convert(p.pointwise("mul", first, p.pointwise("sigmoid", second)), call.dtype)
+
+
+def _logsumexp(call: Call) -> Operation:
+    """As of a softmax: the logarithm of a sum, and the maximum where it is finite."""
+    p, x, axes, keep = (
+        call.program,
+        call.tensor(0, "self"),
+        call(1, "dim"),
+        call(2, "keepdim", False),
+    )
+    axes = normal_axes([axes] if isinstance(axes, int) else axes, len(x.shape))
+    top = p.reduce("amax", x, axes, True, x.dtype)
+    top = p.pointwise("where", top, p.pointwise("abs", top), 0.0, dtype=x.dtype)
+    total = p.reduce("sum", p.pointwise("exp", p.pointwise("sub", x, top)), axes, keep, x.dtype)
+    return p.pointwise("add", p.pointwise("log", total), p.reshape(top, total.shape))
+
+
+def _outer(call: Call) -> Operation:
+    p, x, y = call.program, call.tensor(0, "self"), call.tensor(1, "vec2")
+    return p.pointwise("mul", p.reshape(x, (*x.shape, 1)), y, dtype=call.dtype)
+
+
 def _where(call: Call) -> Operation:
     """A choice; a number among the choices is a constant."""
     return call.program.pointwise(
@@ -179,6 +219,11 @@ TABLE: Mapping[str, Expansion] = {
     "silu": _silu,
     "hardtanh": _hardtanh,
     "relu6": _hardtanh,
+    "hardswish": _hardswish,
+    "glu": _glu,
+    "logsumexp": _logsumexp,
+    **dict.fromkeys(("outer", "ger"), _outer),
+    "positive": lambda call: call.tensor(0, "self"),
     "where": _where,
 }
 """How each of them is made of primitive operations."""
