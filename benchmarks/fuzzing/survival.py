@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import random
 import threading
 import time
@@ -34,7 +36,7 @@ TRAPS = (
     lambda: shared(30),
 )
 POOL = 300
-"""Programs: of each new one torch keeps some 0.3 MB, also where it is only exported and run."""
+"""Programs, each exported once: whenever torch exports one it keeps some 0.3 MB of it."""
 ALLOWED = 1.5
 """The share of its limits that a search may take."""
 MEMORY = (None, None, 64 << 20, 512 << 20)
@@ -108,9 +110,9 @@ def trial(seed: int) -> Trial:
     return Trial(seed, tuple(rules), options, injury, rng.random() * 2.0, threads)
 
 
-def program(trial: Trial) -> tuple[torch.export.ExportedProgram, tuple[Tensor, ...]] | None:
-    """The program of a trial; None where torch does not capture it."""
-    number = trial.seed % POOL
+@functools.cache
+def program(number: int) -> tuple[torch.export.ExportedProgram, tuple[Tensor, ...]] | None:
+    """The program of that number; None where torch does not capture it."""
     rng = random.Random(number)
     if rng.random() < 0.1:
         module = rng.choice(TRAPS)().eval()
@@ -121,10 +123,10 @@ def program(trial: Trial) -> tuple[torch.export.ExportedProgram, tuple[Tensor, .
 
 def run(trial: Trial) -> Outcome:
     """Optimizes the program of a trial, and says what is wrong with the result."""
-    captured = program(trial)
+    captured = program(trial.seed % POOL)
     if captured is None:
         return Outcome("not captured")
-    given, args = captured
+    given, args = copy.deepcopy(captured)  # of each export torch keeps some for good
     try:
         expected = call(given.module(), args)
         noise = call(given.module(), [nudged(a) for a in args])
