@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -117,16 +118,33 @@ def _quiet(options: dict[str, str | float]) -> _Quiet:
 
 
 def _wait(highs: _Quiet) -> None:
-    """Runs HiGHS in a thread, as it would not hear of Ctrl-C in this one."""
-    thread = highs.startSolve()
+    """Runs HiGHS in a thread, as it would not hear of Ctrl-C in this one.
+
+    Its locks are those of all models: Ctrl-C must not come between two of their lines either, so
+    that thread alone sees them.
+    """
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            highs.wait()  # for what was left when Ctrl-C came twice
+            highs.startSolve()
+            highs.wait()
+        except Exception as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
     try:
-        while not highs.wait(LISTEN)[0]:
-            pass
+        thread.start()
+        while thread.is_alive():
+            thread.join(LISTEN)
     except KeyboardInterrupt:
-        highs.cancelSolve()
+        while thread.is_alive():
+            highs.cancelSolve()
+            thread.join(LISTEN)
         raise
-    finally:
-        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def _scale(program: Program) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import signal
 import time
 
 import numpy as np
@@ -69,3 +71,27 @@ def test_exact_with_blocking_sets_finds_the_same_and_says_the_truth() -> None:
 
 def test_a_bound_without_time_is_nothing() -> None:
     assert bound(SHARED, 7.0, 0.0).cost == 0.0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_ctrl_c_leaves_no_solver_behind_whenever_it_comes() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    relaxation, rng, heard = Relaxation(program(SHARED)), random.Random(0), 0
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 + rng.random() * 2e-3)
+                relaxation.solve(10.0)
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            except KeyboardInterrupt:
+                heard += 1
+            plain = relaxation.solve(10.0)
+            assert plain is not None
+            assert plain[1] == pytest.approx(4.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, previous)
+    assert heard > 30
