@@ -11,7 +11,7 @@ from torch._higher_order_ops.effects import has_effects
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -36,6 +36,9 @@ _GRADIENTS = (
     OutputKind.GRADIENT_TO_PARAMETER,
     OutputKind.GRADIENT_TO_USER_INPUT,
 )
+
+
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 
 
 @dataclass(frozen=True)
@@ -221,3 +224,20 @@ def constants_of(program: ExportedProgram) -> dict[str, Tensor]:
         for name, target in source.items()
         if target not in written and type(held[target]) in PLAIN
     }
+
+
+def mask_with_gradient(program: ExportedProgram) -> str | None:
+    """Why bits would change, as weights of a result need no gradient; None if they would not.
+
+    Torch takes another kernel for an attention whose mask needs one, also in `torch.no_grad()`.
+    """
+    constants = constants_of(program)
+    for node in program.graph.find_nodes(op="call_function", target=_ATTENTION):
+        mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+        if isinstance(mask, Node) and mask.name in constants and constants[mask.name].requires_grad:
+            return (
+                f"the mask of {node.name} needs a gradient, for which torch takes a kernel that "
+                "rounds otherwise: call requires_grad_(False) on it first, or pass "
+                'numerics="default"'
+            )
+    return None

@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule
 
 from eqsat.aftermath import blamed, explained, script
 from eqsat.apart import FailedError, LostError
-from eqsat.capture import Captured, capture, constants_of
+from eqsat.capture import Captured, capture, constants_of, mask_with_gradient
 from eqsat.check import Check, check
 from eqsat.choose import Found
 from eqsat.clock import Clock
@@ -162,8 +162,11 @@ def optimize(
         captured = capture(program, args, None if kwargs is None else dict(kwargs), dynamic_shapes)
     require_hints(captured.program.graph, hints)
     dumped = partial(_dumped, captured=captured, settings=settings, isolate=isolate, folder=dump)
-    if captured.blocked is not None:
-        kept = _kept(captured, settings, captured.blocked, clock)
+    blocked = captured.blocked
+    if blocked is None and settings.numerics == "strict":
+        blocked = mask_with_gradient(captured.program)
+    if blocked is not None:
+        kept = _kept(captured, settings, blocked, clock)
         return dumped(kept)
     if check and captured.args is None:
         raise ValueError("the check runs the program: pass example inputs as args, or check=False")

@@ -371,3 +371,26 @@ def test_weights_are_not_copied_in_memory(tmp_path: Path) -> None:
     assert folded == 0
     # Of the weights' bytes: what torch writes, it copies, and 60 MB are the libraries of a search.
     assert grown < 2.5 * (10_000 + 2 * 8192) * 1024 * 4
+
+
+class Biased(nn.Module):
+    """An attention with a learned bias, which is its mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(3, 5, dtype=torch.float64))
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k * 2 / 2, k, self.bias)
+
+
+def test_strict_keeps_an_attention_whose_kernel_depends_on_gradients() -> None:
+    args = tuple(torch.randn(5, 4, n, 4, dtype=torch.float64) for n in (3, 5))
+    model = Biased().eval()
+    options: dict[str, Any] = {"margin": ALWAYS, "check": False}
+    report = eqsat.optimize(model, args, numerics="strict", **options).report
+    assert "the mask of scaled_dot_product_attention needs a gradient" in str(report.kept)
+    assert eqsat.optimize(model, args, **options).report.kept is None
+    plain = eqsat.optimize(model.requires_grad_(False), args, numerics="strict", **options)
+    assert plain.report.kept is None
+    assert torch.equal(plain.module(*args), model(*args))
