@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.cost.additive import FUSED_SHARE, Call, price
+from eqsat.cost.attention import attention_kernel
+from eqsat.cost.device import Device
 from eqsat.cost.model import CostModel
 from eqsat.encode import Encoding
+from eqsat.hint import hint
 from eqsat.kind import Kind
 from eqsat.meta import INVALID, Meta, Scalar, Texts
 from eqsat.operators import OPERATORS
@@ -58,6 +61,7 @@ def problem(
     returned = {snapshot.handles[handle] for handle in encoding.returned}
     given = {snapshot.enode(row) for row in encoding.rows}
     masks, pointwise = _masks(snapshot), _pointwise(snapshot)
+    padded = _padded(snapshot, encoding.texts, cost.device)
     nodes: list[tuple[int, float, Sequence[int]]] = []
     enodes: list[int] = []
     for k, symbol in enumerate(snapshot.symbols):
@@ -76,6 +80,8 @@ def problem(
         cut_out = cls in masks and not pointwise.isdisjoint(children)
         if symbol.operator in STRIDED and (laid_out or cut_out):
             seconds += charged.copy_seconds(snapshot.metas[cls])
+        if cls in padded:
+            seconds += charged.copy_seconds(snapshot.metas[cls], share=1.0)
         nodes.append((cls, seconds, children))
         enodes.append(k)
     roots = tuple(dict.fromkeys(snapshot.handles[h] for h in encoding.roots))
@@ -87,6 +93,28 @@ def _masks(s: Snapshot) -> frozenset[int]:
     """The classes that are the mask of an attention, and not constant."""
     attentions = (k for k, symbol in enumerate(s.symbols) if symbol.operator == "attention")
     return frozenset(c for k in attentions for c in s.children[k][3:4]) - s.constant
+
+
+def _padded(s: Snapshot, texts: Texts, device: Device) -> frozenset[int]:
+    """The classes of masks whose rows an attention's kernel needs at multiples of eight elements.
+
+    Each is written so once, for all attentions that read it.
+    """
+    found: set[int] = set()
+    if device.backend != "triton":
+        return frozenset()
+    for k, symbol in enumerate(s.symbols):
+        if symbol.operator != "attention" or len(s.children[k]) < 4:
+            continue
+        query, key, _, mask = (texts.meta(s.metas[c]) for c in s.children[k][:4])
+        if isinstance(query, Meta) and isinstance(key, Meta) and isinstance(mask, Meta):
+            shape, keys = tuple(hint([*query.shape])), hint(key.shape[-2])
+            kernel = attention_kernel(
+                device, shape, keys, query.dtype, masked=True, is_causal=False
+            )
+            if kernel == "efficient" and mask.ndim and hint(mask.shape[-1]) % 8:
+                found.add(s.children[k][3])
+    return frozenset(found)
 
 
 def _pointwise(s: Snapshot) -> frozenset[int]:
@@ -162,11 +190,15 @@ class Pricer:
             self.known[key] = estimate.seconds
         return self.known[key]
 
-    def copy_seconds(self, meta: str) -> float:
-        """The predicted seconds of copying a value of this meta, in a kernel that may be fused."""
+    def copy_seconds(self, meta: str, share: float | None = None) -> float:
+        """The predicted seconds of copying a value of this meta, in a kernel that may be fused.
+
+        With `share` it is charged so much of the kernel's price.
+        """
         output = self.texts.meta(meta)
         call = Call("copy", Kind.POINTWISE, (output,), output)
-        return price(call, self.cost.device, self.cost.mode, self.fused_share).seconds
+        share = self.fused_share if share is None else share
+        return price(call, self.cost.device, self.cost.mode, share).seconds
 
 
 def _metas(output: object) -> tuple[object, ...]:

@@ -125,16 +125,19 @@ def narrow(index: Index, axis: int, start: int, step: int, length: int) -> Index
     loop = index.loops[axis]
     if start == 0 and step == 1 and length == extents(index.loops)[axis]:
         return index
+    offset = index.offset
+    rest: Loop = ()
     if len(loop) > 1:
         inner = math.prod([digit[0] for digit in loop[1:]])
         if length == 1:
             return _fixed(index, axis, start)
-        if step != 1 or start % inner or length % inner:
+        if step % inner == 0:  # the inner digits stay where they begin
+            offset = _at(offset, loop[1:], start % inner)
+            start, step = start // inner, step // inner
+        elif step == 1 and start % inner == length % inner == 0:
+            start, length, rest = start // inner, length // inner, loop[1:]
+        else:
             return _clouded(index, axis, start, step, length)
-        start, length, rest = start // inner, length // inner, loop[1:]
-    else:
-        rest = ()
-    offset = index.offset
     if loop:
         _, dim, stride = loop[0]
         offset = _moved(offset, dim, start * stride)
@@ -150,11 +153,16 @@ def select(index: Index, axis: int, position: int) -> Index:
 
 
 def _fixed(index: Index, axis: int, position: int) -> Index:
-    offset = index.offset
-    for size, dim, step in reversed(index.loops[axis]):
+    offset = _at(index.offset, index.loops[axis], position)
+    return index._replace(loops=_replaced(index.loops, axis, ()), offset=offset)
+
+
+def _at(offset: tuple[int, ...], loop: Loop, position: int) -> tuple[int, ...]:
+    """The offset where a loop stays at one position."""
+    for size, dim, step in reversed(loop):
         offset = _moved(offset, dim, position % size * step)
         position //= size
-    return index._replace(loops=_replaced(index.loops, axis, ()), offset=offset)
+    return offset
 
 
 @lru_cache(1 << 14)
