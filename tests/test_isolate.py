@@ -298,11 +298,20 @@ def test_program_without_strides_is_isolated() -> None:
 def test_a_fork_leaves_no_file_and_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pids: list[int] = []
+    fork = os.fork
+
+    def seen() -> int:
+        pids.append(fork())
+        return pids[-1]
+
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "fork", seen)
     check(rules=[during(lambda: os.kill(os.getpid(), signal.SIGKILL))])
     assert list(tmp_path.iterdir()) == []
+    (pid,) = pids
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)
 
 
 def test_what_cannot_be_cached_comes_back_all_the_same() -> None:
