@@ -11,7 +11,6 @@ import select
 import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Generator
@@ -22,6 +21,7 @@ import torch
 from torch._subclasses import fake_tensor
 
 from eqsat.resident import mapped, resident
+from extract.interrupts import on_interrupt
 
 LOOK = 0.02
 """Seconds between two looks at a process: what it takes within them goes unseen."""
@@ -71,7 +71,7 @@ def apart(
             child = _Child(pid, ours, deadline, memory, before)
             try:
                 end.close()
-                with _passing_on(pid):
+                with on_interrupt(_passing_on(pid)):
                     let_through()
                     return _answer(child, told)
             finally:
@@ -181,25 +181,17 @@ class _Child:
         return f"the search was lost: its process {how}"
 
 
-@contextmanager
-def _passing_on(pid: int) -> Generator[None]:
+def _passing_on(pid: int) -> Callable[[], None]:
     """Passes the first Ctrl-C on; the second one is ours."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen: list[int] = []
+    seen: list[bool] = []
 
-    def interrupt(number: int, _frame: Any) -> None:
-        seen.append(number)
+    def interrupt() -> None:
+        seen.append(True)
         if len(seen) > 1:
             raise KeyboardInterrupt
         os.kill(pid, signal.SIGINT)
 
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    return interrupt
 
 
 def _child(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from eqsat.encode import LEAF, Encoding
 from eqsat.engine import Engine, RunStats, quote
@@ -22,6 +19,7 @@ from eqsat.rewrite import Rewrite, require_unique
 from eqsat.siblings import nested, sibling_rules
 from eqsat.snapshot import NUMBER, Row, Snapshot, Symbol
 from eqsat.translate import symbols_of, translate
+from extract.interrupts import on_interrupt
 
 UNBOUNDED = "unbounded"
 FULL = Symbol("full", 0, 4)
@@ -91,7 +89,7 @@ def saturate(
         _fill(engine, encoding, rules, record)
         watch = _Watch(limits, progress, memory)
         if rules:
-            with _interruptible(watch):
+            with on_interrupt(watch.interrupt):  # egglog would answer it after the whole run
                 stats = engine.run(limits.iterations, limits.matches, watch)
         else:
             engine.command("(run-schedule (saturate (run analysis)))")
@@ -229,24 +227,10 @@ class _Watch:
             self.stop = StopReason.SATURATED
         return self.stop is not None
 
+    def interrupt(self) -> None:
+        self.interrupted = True
+
     def reason(self) -> StopReason:
         if self.stop is not None:
             return self.stop
         return StopReason.ITERATIONS if self.sizes else StopReason.SATURATED
-
-
-@contextmanager
-def _interruptible(watch: _Watch) -> Generator[None]:
-    """Let Ctrl-C end the search gently: egglog would answer it only after the whole run."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_signum: int, _frame: Any) -> None:
-        watch.interrupted = True
-
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,8 @@ from dataclasses import dataclass, replace
 import highspy
 import numpy as np
 from numpy.typing import NDArray
+
+from extract.interrupts import on_interrupt
 
 LISTEN = 0.2
 """Seconds between one look for Ctrl-C and the next."""
@@ -120,31 +121,17 @@ def _quiet(options: dict[str, str | float]) -> _Quiet:
 def _wait(highs: _Quiet) -> None:
     """Runs HiGHS in a thread, as it would not hear of Ctrl-C in this one.
 
-    Its locks are those of all models: Ctrl-C must not come between two of their lines either, so
-    that thread alone sees them.
+    Its locks are those of all models, and Ctrl-C between two of its lines would leave one held.
     """
-    errors: list[Exception] = []
-
-    def work() -> None:
-        try:
-            highs.wait()  # for what was left when Ctrl-C came twice
-            highs.startSolve()
-            highs.wait()
-        except Exception as error:  # noqa: BLE001 - raised again below
-            errors.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    try:
-        thread.start()
-        while thread.is_alive():
-            thread.join(LISTEN)
-    except KeyboardInterrupt:
-        while thread.is_alive():
-            highs.cancelSolve()
-            thread.join(LISTEN)
-        raise
-    if errors:
-        raise errors[0]
+    heard: list[bool] = []
+    with on_interrupt(lambda: heard.append(True)):
+        thread = highs.startSolve()
+        while not highs.wait(LISTEN)[0]:
+            if heard:
+                highs.cancelSolve()
+        thread.join()
+    if heard:
+        raise KeyboardInterrupt
 
 
 def _scale(program: Program) -> float:
