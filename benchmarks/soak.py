@@ -35,7 +35,6 @@ from torch.fx import graph_module
 
 from eqsat.cache import SUFFIX, load
 from eqsat.resident import resident
-from eqsat.verify import draw
 
 RESULTS = Path(__file__).parent / "results" / "soak.md"
 HANG = 180.0
@@ -74,10 +73,7 @@ def settled() -> int:
     graph_module._loader.eval_cache.clear()
     FakeTensorMode.cache_clear()
     linecache.clearcache()
-    for module in (draw, laws):
-        for value in vars(module).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
+    laws.samples.cache_clear()
     for value in gc.get_objects():  # what is bounded fills for long, and is no leak
         if isinstance(value, functools._lru_cache_wrapper) and value.cache_parameters()["maxsize"]:
             value.cache_clear()

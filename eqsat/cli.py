@@ -20,7 +20,7 @@ from eqsat.cost.listing import listing
 from eqsat.cost.profile import find
 from eqsat.inquiry import bisect, explain
 from eqsat.replacing import replacing
-from eqsat.settings import LIMITS, MARGIN
+from eqsat.settings import LIMITS, MARGIN, TIME_LIMIT
 from eqsat.terminal import (
     announced,
     bytes_of,
@@ -71,7 +71,7 @@ def optimize(
     numerics: options.Numerics = "default",
     margin: options.Margin = MARGIN,
     extractor: options.Extractor = "auto",
-    time_limit: options.Extracting = 5.0,
+    time_limit: options.Extracting = TIME_LIMIT,
     seconds: options.Saturating = LIMITS.seconds,
     enodes: options.Enodes = LIMITS.enodes,
     iterations: options.Iterations = LIMITS.iterations,

@@ -11,7 +11,7 @@ import typer
 from eqsat import options
 from eqsat.cost.device import MODES
 from eqsat.limits import Limits
-from eqsat.settings import LIMITS, MARGIN
+from eqsat.settings import LIMITS, MARGIN, TIME_LIMIT
 from eqsat.terminal import one_line_errors, present
 
 
@@ -47,7 +47,7 @@ def compare(
     numerics: options.Numerics = "default",
     margin: options.Margin = MARGIN,
     extractor: options.Extractor = "auto",
-    time_limit: options.Extracting = 5.0,
+    time_limit: options.Extracting = TIME_LIMIT,
     seconds: Annotated[float, typer.Option(help="Seconds of each search.")] = LIMITS.seconds,
     enodes: options.Enodes = LIMITS.enodes,
     iterations: options.Iterations = LIMITS.iterations,

@@ -99,7 +99,8 @@ class Texts:
     def text(self, value: Any) -> str:
         """The text of `value`, which can be turned back by `value()`."""
         text = self._render(value)
-        self._values.setdefault(text, settled(value))
+        if text not in self._values:
+            self._values[text] = settled(value)
         return text
 
     def value(self, text: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,8 +91,14 @@ def problem(
 
 def _masks(s: Snapshot) -> frozenset[int]:
     """The classes that are the mask of an attention, and not constant."""
-    attentions = (k for k, symbol in enumerate(s.symbols) if symbol.operator == "attention")
-    return frozenset(c for k in attentions for c in s.children[k][3:4]) - s.constant
+    return frozenset(children[3] for children in _masked(s)) - s.constant
+
+
+def _masked(s: Snapshot) -> Iterator[tuple[int, ...]]:
+    """The operands of every attention with a mask: query, key, value and mask come first."""
+    for symbol, children in zip(s.symbols, s.children, strict=True):
+        if symbol.operator == "attention" and len(children) > 3:
+            yield children
 
 
 def _padded(s: Snapshot, texts: Texts, device: Device) -> frozenset[int]:
@@ -103,17 +109,15 @@ def _padded(s: Snapshot, texts: Texts, device: Device) -> frozenset[int]:
     found: set[int] = set()
     if device.backend != "triton":
         return frozenset()
-    for k, symbol in enumerate(s.symbols):
-        if symbol.operator != "attention" or len(s.children[k]) < 4:
-            continue
-        query, key, _, mask = (texts.meta(s.metas[c]) for c in s.children[k][:4])
+    for children in _masked(s):
+        query, key, _, mask = (texts.meta(s.metas[c]) for c in children[:4])
         if isinstance(query, Meta) and isinstance(key, Meta) and isinstance(mask, Meta):
             shape, keys = tuple(hint([*query.shape])), hint(key.shape[-2])
             kernel = attention_kernel(
                 device, shape, keys, query.dtype, masked=True, is_causal=False
             )
             if kernel == "efficient" and mask.ndim and hint(mask.shape[-1]) % 8:
-                found.add(s.children[k][3])
+                found.add(children[3])
     return frozenset(found)
 
 

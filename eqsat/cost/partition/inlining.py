@@ -183,9 +183,7 @@ def _is_pointwise_cat(
 def _needs_copy(value: Value) -> bool:
     """Whether an operand cannot be computed in place (`should_lower_cat_input`)."""
     buffer = value.cell.buffer
-    if buffer is None:
-        return True
-    return buffer.strides is not None
+    return buffer is None or buffer.strides is not None
 
 
 def _reads_reduction(value: Value) -> bool:
