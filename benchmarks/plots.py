@@ -35,6 +35,7 @@ ARMS = {
     "fixpoint": ("greedy to a fixpoint", "#7d9a2c"),
     "backtracking": ("backtracking", "#a259b5"),
     "saturation": ("saturation", "#2457c5"),
+    "saturation-freezing": ("saturation, freezing", "#3f8fd0"),
     "saturation-inductor": ("saturation, with Inductor's rules", "#c43d6b"),
 }
 """The name and the colour of every arm, in order; the colours are those of the page."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.zoo import PUBLISHED
 from eqsat.compare.interval import verdict
-from eqsat.compare.listing import by_entry, compared, speedup
+from eqsat.compare.listing import by_entry, compared, measured_pairs, speedup
 from eqsat.compare.task import ARMS, BACKTRACKING, FIXPOINT, GREEDY, SATURATION, STOCK
 from eqsat.page import write
 from eqsat.replacing import replacing
@@ -165,8 +165,12 @@ def _measured(rows: Sequence[Row]) -> Iterator[str]:
             if any((row["measured"] or {}).get(number) for row in some.values()):
                 lines.append([name, *(_time(some, arm, number) for arm in arms)])
         yield f"## Measured on a CPU, threads: {number}"
-        yield "Milliseconds (medians), and whether the intervals of the pairs say faster or slower."
+        yield (
+            "Milliseconds (medians), and whether the intervals of the pairs say faster or slower "
+            "than stock Inductor."
+        )
         yield _table(lines)
+        yield "\n".join(f"- {line}." for line in measured_pairs(rows, number))
 
 
 def _time(some: Mapping[str, Row], arm: str, threads: str) -> str:

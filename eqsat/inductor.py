@@ -159,7 +159,7 @@ def backend(
 
     `options` are those of `Pass`, and "inductor" with Inductor's own. `mode` is Inductor's; where
     it replays kernels in CUDA graphs, they are priced so. Raises ValueError for an option that does
-    not exist.
+    not exist, or would do nothing.
     """
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
@@ -173,6 +173,11 @@ def backend(
         )
     if patches.get("triton.cudagraphs"):
         options.setdefault("mode", "graph")
+    if patches.get("freezing") and not config.freezing:
+        raise ValueError(
+            "the option freezing would do nothing, as Dynamo reads the setting before: "
+            "set torch._inductor.config.freezing = True instead"
+        )
     hooks = (HOOK, FROZEN_HOOK) if patches.get("freezing", config.freezing) else (HOOK,)
     for hook in hooks:
         if patches.get(hook, getattr(config, hook)) is not None:

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor import freezing
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
 from eqsat.capture import capture, constants_of
 from eqsat.cli import app
-from eqsat.compare import arms, command, program, results, runner
+from eqsat.compare import arms, command, measure, program, results, runner
 from eqsat.compare.interval import interval, ratio, verdict
 from eqsat.compare.listing import compared, listing, speedup
 from eqsat.compare.lowering import eager, lowered
@@ -74,6 +75,10 @@ def attention():
 
 def twice():
     return Twice(), (torch.randn(3, 4),)
+
+
+def layer():
+    return nn.Linear(6, 4).eval(), (torch.randn(3, 6),)
 
 
 def broken():
@@ -672,6 +677,27 @@ def test_calls_are_timed_in_turns() -> None:
     assert [round(t, 9) for t in times["fast"]] == [0.004] * 4
     turns = [["slow", "fast", "fast"], ["fast", "fast", "slow"]]  # two fast calls fill a block
     assert order[8:] == [name for turn in turns * 2 for name in turn]
+
+
+def test_what_is_measured_is_compiled_as_its_arm_says(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    freeze = freezing.freeze
+
+    def spy(*given: Any) -> Any:
+        frozen, inputs = freeze(*given)
+        asked.append(len(inputs))
+        return frozen, inputs
+
+    monkeypatch.setattr(freezing, "freeze", spy)
+    monkeypatch.setattr(measure, "THREADS", (1,))
+    chosen = ("eager", "inductor", "inductor-freezing", "saturation-freezing")
+    found = measure.measured([task(file, "layer", arm) for arm in chosen], Options())
+    for arm in chosen:
+        assert len(found[arm]["measured"]["1"]["times"]) == measure.ROUNDS, found[arm]
+        assert found[arm]["max_error"] < 1e-5
+    assert asked == [1, 1]  # the weights are no inputs, so they are frozen
 
 
 # Ray.

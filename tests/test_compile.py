@@ -305,6 +305,14 @@ def test_an_unknown_option_names_those_there_are() -> None:
         compiled(torch.randn(8, 16))
 
 
+def test_freezing_as_an_option_is_refused_since_it_would_do_nothing() -> None:
+    torch._dynamo.reset()
+    options = {"inductor": {"freezing": True}}
+    compiled = torch.compile(Shared(), backend=backend, options=options)
+    with torch.no_grad(), pytest.raises(Exception, match=r"set torch\._inductor\.config\.freezing"):
+        compiled(torch.randn(8, 16))
+
+
 def test_each_part_between_graph_breaks_is_optimized() -> None:
     torch._dynamo.reset()
     module, x, optimizer = Shared(breaks=True), torch.randn(8, 16), Pass(margin=ALWAYS, **FAST)

@@ -138,13 +138,13 @@ def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: O
     report = result.report
     given = captured(task.source, task.size, task.seed)
     after = given if report.kept is not None else result.program
-    found = lowered(after, cost)
+    found = lowered(after, cost, PATCHES.get(task.arm))
     shown: Row = _costs(found) | _search(report) | {
         "modelled": modelled(after, cost).times.seconds,
         "unfused": eager(after, cost).times.seconds,
         "expected": [{"text": e.text, "found": bool(e.found(result))} for e in of.expected],
         "graph_before": nodes(given.graph, None),
-        "graph_after": nodes(after.graph, found),
+        "graph_after": nodes(found.graph, found),
     }  # fmt: skip
     if options.check:
         probes = ("example",)

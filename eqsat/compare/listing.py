@@ -11,7 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat.compare.interval import ratio, verdict
-from eqsat.compare.task import ARMS, BACKTRACKING, FIXPOINT, GREEDY, SATURATION, STOCK
+from eqsat.compare.task import (
+    ARMS,
+    BACKTRACKING,
+    FIXPOINT,
+    FREEZING,
+    FROZEN,
+    GREEDY,
+    SATURATION,
+    STOCK,
+)
 
 Row = dict[str, Any]
 SAME = 1e-3
@@ -21,6 +30,7 @@ SHORT = {
     "inductor-freezing": "freezing",
     "backtracking": "backtrack",
     "saturation": "saturation",
+    "saturation-freezing": "sat+freez",
     "saturation-inductor": "sat+ind",
 }
 """The headings of columns that need room."""
@@ -148,6 +158,21 @@ def _measured(rows: Sequence[Row]) -> Iterator[RenderableType]:
         title = f"Measured milliseconds on this CPU, threads: {threads} (+ faster, - slower than "
         yield Text(f"\n{title}stock Inductor, = no difference that is sure)", "bold cyan")
         yield grid
+        yield from map(Text, measured_pairs(rows, threads))
+
+
+def measured_pairs(rows: Sequence[Row], threads: str) -> Iterator[str]:
+    """How often the result of saturation is faster for sure, compiled as the given program is."""
+    for arm, base in ((SATURATION, STOCK), (FROZEN, FREEZING)):
+        found: dict[str, list[str]] = {}
+        for name, some in by_entry(rows).items():
+            pair = [_times(some, one, threads) for one in (arm, base)]
+            if pair[0] is not None and pair[1] is not None:
+                sure = verdict(pair[0]["times"], pair[1]["times"])
+                found.setdefault(sure, []).append(name)
+        if found:
+            counts = ", ".join(f"{sure} on {len(names)}" for sure, names in sorted(found.items()))
+            yield f"{arm} against {base}: {counts}{_names(found.get('slower', ()))}"
 
 
 def _time(some: Mapping[str, Row], arm: str, threads: str) -> Text:

@@ -10,6 +10,7 @@ from typing import Any  # programs take and return arbitrary values; JSON
 
 import torch
 from torch import nn
+from torch._inductor import config
 
 from eqsat.check import check
 from eqsat.compare.arms import built, optimized
@@ -34,7 +35,7 @@ class Arm:
     """A program as an arm runs it: the module, and the settings that Inductor compiles it with."""
 
     module: nn.Module
-    patches: Mapping[str, Any] | None
+    patches: Mapping[str, Any]
 
 
 def measured(tasks: Sequence[Task], options: Options) -> dict[str, dict[str, Any]]:
@@ -49,10 +50,9 @@ def measured(tasks: Sequence[Task], options: Options) -> dict[str, dict[str, Any
     found: dict[str, dict[str, Any]] = {task.arm: {"measured": {}} for task in tasks}
     arms: dict[str, Arm] = {}
     for task in tasks:
-        if task.arm in SEARCHES:
-            arms[task.arm] = Arm(optimized(task, program, cost, options).module, {})
-        else:
-            arms[task.arm] = Arm(program.module, PATCHES.get(task.arm))
+        searches = task.arm in SEARCHES
+        module = optimized(task, program, cost, options).module if searches else program.module
+        arms[task.arm] = Arm(module, PATCHES.get(task.arm, {}))
     inputs = (program.args, program.kwargs)
     for threads in THREADS:
         if threads <= (os.cpu_count() or 1):
@@ -79,8 +79,10 @@ def _measure(
             if "error" in found[name]:
                 continue
             try:
-                run = _compiled(name, arm, threads)
-                verdict = check(eager, run, args, kwargs, probes=("example",))
+                patches = {**arm.patches, "cpp.threads": threads}
+                run = arm.module if name == EAGER else _compiled(arm.module, patches)
+                with config.patch(patches):  # Dynamo looks there, not at options, for `freezing`
+                    verdict = check(eager, run, args, kwargs, probes=("example",))
             except Exception as error:  # noqa: BLE001 - Inductor raises many kinds
                 found[name]["error"] = f"Inductor: {type(error).__name__}: {first_line(error)}"
                 continue
@@ -96,12 +98,8 @@ def _measure(
             found[name]["measured"][str(threads)] = shown
 
 
-def _compiled(name: str, arm: Arm, threads: int) -> Callable[..., Any]:
-    """What runs the arm."""
-    if name == EAGER:
-        return arm.module
-    patches: dict[str, Any] = {**(arm.patches or {}), "cpp.threads": threads}
-    return torch.compile(arm.module, fullgraph=True, dynamic=False, options=patches)
+def _compiled(module: nn.Module, patches: dict[str, Any]) -> Callable[..., Any]:
+    return torch.compile(module, fullgraph=True, dynamic=False, options=patches)
 
 
 def interleaved(

@@ -16,14 +16,17 @@ from eqsat.settings import MARGIN
 EAGER, PLAIN, STOCK, FREEZING = "eager", "inductor-plain", "inductor", "inductor-freezing"
 GREEDY, FIXPOINT, BACKTRACKING = "greedy", "fixpoint", "backtracking"
 SHARING, SATURATION, BOTH = "sharing", "saturation", "saturation-inductor"
+FROZEN = "saturation-freezing"
 ARMS = (
     *(EAGER, PLAIN, STOCK, FREEZING),
-    *(SHARING, GREEDY, FIXPOINT, BACKTRACKING, SATURATION, BOTH),
+    *(SHARING, GREEDY, FIXPOINT, BACKTRACKING, SATURATION, FROZEN, BOTH),
 )
 """What is compared: eager mode, Inductor without patterns, as it is, with frozen weights; then an
-e-graph without rules, our rules by three searches and by saturation, and with Inductor's too."""
+e-graph without rules, our rules by three searches and by saturation; that with frozen weights, and
+with Inductor's rules, too."""
 SEARCHES = {name: name for name in (GREEDY, FIXPOINT, BACKTRACKING, SATURATION)} | {
     SHARING: SATURATION,
+    FROZEN: SATURATION,
     BOTH: SATURATION,
 }
 """The search of each arm that is ours."""
@@ -31,8 +34,9 @@ PATCHES: dict[str, dict[str, Any]] = {
     PLAIN: {"pattern_matcher": False},
     STOCK: {},
     FREEZING: {"freezing": True},
+    FROZEN: {"freezing": True},
 }
-"""The settings of Inductor of each arm that is Inductor's."""
+"""The settings of Inductor that an arm compiles with, where it has some."""
 
 Key = tuple[str, str, str, str, int]
 

@@ -13,6 +13,7 @@ const ARMS = {
   "fixpoint": ["Fixpoint", "Our rules, greedily, until nothing changes"],
   "backtracking": ["Backtracking", "Our rules, over a queue of whole programs, as TASO does it"],
   "saturation": ["Saturation", "Our rules, equality saturation"],
+  "saturation-freezing": ["Sat., freezing", "The program of saturation, through Inductor with freezing"],
   "saturation-inductor": ["Saturation+", "Equality saturation with our rules and Inductor's own"],
 };
 const ORDER = Object.keys(ARMS);
