@@ -34,18 +34,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, help="results.jsonl of eqsat compare")
     parser.add_argument("--out", type=Path, default=FOLDER)
-    parser.add_argument("--name", default="zoo-small", help="of the file of rows")
+    parser.add_argument("--name", default="zoo-small", help="of the page and the file of rows")
+    parser.add_argument("--document", default="README.md", help="the file of the tables")
     parser.add_argument("--command", default="eqsat compare --zoo --small --jobs 2 -o out")
     options = parser.parse_args()
     text = options.results.read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
     if not rows:
         parser.error(f"{options.results} has no rows")
+    if len(devices := sorted({row["profile"] for row in rows})) > 1:
+        parser.error(f"{options.results} has rows for {', '.join(devices)}: one device a document")
     options.out.mkdir(parents=True, exist_ok=True)
     with replacing(options.out / f"{options.name}.jsonl.gz") as part:
         part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     write(rows, options.out / f"{options.name}.html", "eqsat: the zoo")
-    with replacing(options.out / "README.md") as part:
+    with replacing(options.out / options.document) as part:
         part.write_text(document(rows, options.name, options.command), encoding="utf-8")
     return 0
 
@@ -65,14 +68,15 @@ def document(rows: Sequence[Row], name: str, command: str) -> str:
 def _opening(rows: Sequence[Row], name: str, command: str) -> Iterator[str]:
     first = rows[0]
     sizes = ", ".join(dict.fromkeys(row["size"] for row in rows))
-    devices = ", ".join(dict.fromkeys(row["profile"] for row in rows))
     count = len(by_entry(rows))
+    measured = any(row["measured"] for row in rows)
+    where = "; what was measured stands below" if measured else "; no such device was there"
     yield f"# The zoo: {count} programs, {len(_arms(rows))} arms"
     yield (
-        f"Sizes: {sizes}. Times are *predicted* for {devices} by the cost model of "
-        f"[docs/cost.md](../cost.md), of the kernels that Inductor makes for that device; no such "
-        f"device was there. torch {first['torch']}. Everything of each row is in "
-        f"[{name}.html]({name}.html), a page that works offline, and in `{name}.jsonl.gz`."
+        f"Sizes: {sizes}. Times are *predicted* for {first['profile']} by the cost model of "
+        f"[docs/cost.md](../cost.md), of the kernels that Inductor makes for that device{where}. "
+        f"torch {first['torch']}. Everything of each row is in [{name}.html]({name}.html), a page "
+        f"that works offline, and in `{name}.jsonl.gz`."
     )
     yield f"To make it again:\n\n    {command}\n    python -m benchmarks.publish out/results.jsonl"
     means = [(arm, speedup(rows, arm)) for arm in _arms(rows) if arm != STOCK]
@@ -82,12 +86,13 @@ def _opening(rows: Sequence[Row], name: str, command: str) -> Iterator[str]:
         + [[f"`{arm}`", f"{mean[0]:.2f}x", str(mean[1])] for arm, mean in means if mean]
     )
     lines = [["saturation against", "better", "equal", "worse"]]
-    for other in (GREEDY, FIXPOINT, BACKTRACKING):
+    for other in (a for a in (GREEDY, FIXPOINT, BACKTRACKING) if a in _arms(rows)):
         found = compared(rows, SATURATION, other)
         cells = [str(len(found[how])) for how in ("better", "equal")]
         worse = f"{len(found['worse'])} {' '.join(found['worse'])}".strip()
         lines.append([f"`{other}`", *cells, worse])
-    yield _table(lines)
+    if len(lines) > 1:
+        yield _table(lines)
 
 
 def _predicted(rows: Sequence[Row]) -> Table:

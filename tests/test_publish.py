@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_what_was_not_found_and_what_failed_is_told() -> None:
     assert "| d1 | greedy | it \\| fails |" in text
 
 
-def test_no_rows_are_no_results(
+def test_no_rows_or_those_of_two_devices_are_no_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = tmp_path / "results.jsonl"
@@ -65,4 +66,27 @@ def test_no_rows_are_no_results(
     with pytest.raises(SystemExit):
         publish.main()
     assert "has no rows" in capsys.readouterr().err
+    empty.write_text("\n".join(json.dumps(r | {"profile": p}) for p in "ab" for r in rows()))
+    with pytest.raises(SystemExit):
+        publish.main()
+    assert "has rows for a, b: one device" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_what_was_measured_stands_beside_and_is_summed_up() -> None:
+    def times(milli: float) -> Row:
+        seconds = [milli * 1e-3 + i * 1e-7 for i in range(9)]
+        return {"measured": {"1": {"median": seconds[4], "times": seconds}}}
+
+    some = [
+        row("mla", "A", "inductor", 120.0, **times(3)),
+        row("mla", "A", "inductor-freezing", 120.0, **times(1)),
+        row("mla", "A", "saturation", 60.0, **times(2)),
+        row("mla", "A", "saturation-freezing", 60.0, **times(1.5)),
+    ]
+    text = document(some, "set-a", "eqsat compare")
+    assert "what was measured stands below" in text
+    assert "(1.50x, faster)" in text
+    assert "- saturation against inductor: faster on 1." in text
+    assert "- saturation-freezing against inductor-freezing: slower on 1 (mla)." in text
+    assert "saturation against | better" not in text
