@@ -110,12 +110,12 @@ def _padded(s: Snapshot, texts: Texts, device: Device) -> frozenset[int]:
     if device.backend != "triton":
         return frozenset()
     for children in _masked(s):
-        query, key, _, mask = (texts.meta(s.metas[c]) for c in children[:4])
-        if isinstance(query, Meta) and isinstance(key, Meta) and isinstance(mask, Meta):
-            shape, keys = tuple(hint([*query.shape])), hint(key.shape[-2])
-            kernel = attention_kernel(
-                device, shape, keys, query.dtype, masked=True, is_causal=False
-            )
+        *operands, mask = (texts.meta(s.metas[c]) for c in children[:4])
+        metas = [meta for meta in operands if isinstance(meta, Meta)]
+        if len(metas) == 3 and isinstance(mask, Meta):
+            q, k, v = (tuple(hint([*meta.shape])) for meta in metas)
+            dtype = metas[0].dtype
+            kernel = attention_kernel(device, q, k, v, dtype, masked=True, is_causal=False)
             if kernel == "efficient" and mask.ndim and hint(mask.shape[-1]) % 8:
                 found.add(children[3])
     return frozenset(found)

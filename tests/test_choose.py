@@ -232,9 +232,9 @@ def test_an_operator_that_may_return_its_operand_never_returns_an_input(
 
 
 def test_the_best_that_improves_is_chosen_though_a_faster_one_does_not() -> None:
-    given = prediction([pointwise("add")] * 4, [25e-6] * 4)
-    faster = candidate(prediction([pointwise("add")] * 4, [24.25e-6] * 4))
-    fewer = candidate(prediction([pointwise("add")] * 3, [33e-6] * 3))
+    given = prediction([pointwise("add")] * 4, [5e-6] * 4)
+    faster = candidate(prediction([pointwise("add")] * 4, [4.85e-6] * 4))
+    fewer = candidate(prediction([pointwise("add")] * 3, [6.6e-6] * 3))
     assert choose.best([faster, fewer], given, 0.05) is fewer
     assert choose.best([faster], given, 0.05) is None
 

@@ -65,6 +65,12 @@ def test_fewer_kernels_improve_at_equal_time_only() -> None:
     assert not prediction((GEMM,), (1.01e-5,)).improves(BASE, 0.05)
 
 
+def test_fewer_kernels_are_no_reason_where_launching_them_takes_no_time() -> None:
+    slow = prediction((GEMM, MUL, ADD), (1e-3, 1e-3, 1e-3))
+    assert not prediction((GEMM, ADD), (1.4e-3, 1.5e-3)).improves(slow, 0.05)
+    assert prediction((GEMM, ADD), (1.4e-3, 1.4e-3)).improves(slow, 0.05)
+
+
 def test_where_launches_hide_the_device_its_time_decides() -> None:
     slow = prediction((GEMM, ADD), (4e-6, 4e-6), host=1e-5)
     fast = prediction((GEMM, MUL), (3e-6, 3e-6), host=1e-5)

@@ -18,6 +18,7 @@ from torch.export import Dim, export
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
+from torch.nn.attention import SDPBackend
 
 from benchmarks import networks, truth
 from benchmarks.partition import FORMS, agreement, judged
@@ -174,6 +175,24 @@ def test_a_sum_of_everything_is_split() -> None:
     assert kinds(found) == ["reduction", "reduction"]
     assert found[0].numel == found[1].rnumel
     assert len(kernels(lambda x: x.sum(), torch.randn(1 << 20), device=CPU)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shapes", "count"),
+    [
+        (((1, 8, 16, 32), (1, 8, 24, 32), (1, 8, 24, 32)), 1),
+        (((1, 8, 16, 32), (1, 8, 24, 32), (1, 8, 24, 16)), 5),
+        (((8, 16, 32), (8, 24, 32), (8, 24, 32)), 5),
+        (((2, 8, 16, 32), (1, 8, 24, 32), (1, 8, 24, 32)), 6),
+    ],
+)
+def test_attention_on_a_cpu_is_a_kernel_where_torch_has_one(
+    shapes: tuple[tuple[int, ...], ...], count: int
+) -> None:
+    operands = [torch.randn(shape) for shape in shapes]
+    chosen = torch._fused_sdp_choice(*operands)
+    assert (chosen == SDPBackend.FLASH_ATTENTION.value) == (count == 1)
+    assert len(kernels(functional.scaled_dot_product_attention, *operands, device=CPU)) == count
 
 
 def test_a_transposed_operand_of_attention_is_copied() -> None:

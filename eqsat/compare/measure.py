@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any  # programs take and return arbitrary values; JSON
+from typing import Any, cast  # programs take and return arbitrary values; JSON
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._inductor import config
+from torch.utils._pytree import tree_map_only
 
 from eqsat.check import check
 from eqsat.compare.arms import built, optimized
@@ -22,7 +24,7 @@ from eqsat.observe import first_line
 BLOCK = 10e-3
 """Seconds of a block of calls that is timed as one."""
 ROUNDS = 31
-"""Rounds: in each, every arm is timed once, and each round begins with another arm."""
+"""Rounds: in each, every arm is timed once, in an order of its own."""
 WARM = 3
 """Calls before any is timed."""
 THREADS = (1, 2)
@@ -50,8 +52,11 @@ def measured(tasks: Sequence[Task], options: Options) -> dict[str, dict[str, Any
     found: dict[str, dict[str, Any]] = {task.arm: {"measured": {}} for task in tasks}
     arms: dict[str, Arm] = {}
     for task in tasks:
-        searches = task.arm in SEARCHES
-        module = optimized(task, program, cost, options).module if searches else program.module
+        module = program.module
+        if task.arm in SEARCHES:
+            result = optimized(task, program, cost, options)
+            if result.report.kept is None:  # else it is the given program, and runs as that
+                module = result.module
         arms[task.arm] = Arm(module, PATCHES.get(task.arm, {}))
     inputs = (program.args, program.kwargs)
     for threads in THREADS:
@@ -82,7 +87,8 @@ def _measure(
                 patches = {**arm.patches, "cpp.threads": threads}
                 run = arm.module if name == EAGER else _compiled(arm.module, patches)
                 with config.patch(patches):  # Dynamo looks there, not at options, for `freezing`
-                    verdict = check(eager, run, args, kwargs, probes=("example",))
+                    both = (_Dense(eager), _Dense(run))
+                    verdict = check(*both, args, kwargs, probes=("example",))
             except Exception as error:  # noqa: BLE001 - Inductor raises many kinds
                 found[name]["error"] = f"Inductor: {type(error).__name__}: {first_line(error)}"
                 continue
@@ -98,8 +104,19 @@ def _measure(
             found[name]["measured"][str(threads)] = shown
 
 
-def _compiled(module: nn.Module, patches: dict[str, Any]) -> Callable[..., Any]:
-    return torch.compile(module, fullgraph=True, dynamic=False, options=patches)
+class _Dense(nn.Module):
+    """A program with its results in dense memory: Inductor may give them other strides."""
+
+    def __init__(self, program: nn.Module) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return tree_map_only(Tensor, Tensor.contiguous, self.program(*args, **kwargs))
+
+
+def _compiled(module: nn.Module, patches: dict[str, Any]) -> nn.Module:
+    return cast("nn.Module", torch.compile(module, fullgraph=True, dynamic=False, options=patches))
 
 
 def interleaved(
@@ -107,7 +124,11 @@ def interleaved(
     rounds: int = ROUNDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """The seconds of one call of each, once a round, so that all meet the same disturbances."""
+    """The seconds of one call of each, once a round, so that all meet the same disturbances.
+
+    Before it is timed each is called once, and rounds are in random order: what another left in
+    the caches is nobody's loss.
+    """
     names = list(calls)
     numbers: dict[str, int] = {}
     for name, call in calls.items():
@@ -116,9 +137,10 @@ def interleaved(
         once = _block(call, 1, clock)
         numbers[name] = max(1, min(1000, int(BLOCK / max(once, 1e-7))))
     times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
-        turn = number % max(1, len(names))
-        for name in names[turn:] + names[:turn]:
+    rng = random.Random(0)
+    for _ in range(rounds):
+        for name in rng.sample(names, len(names)):
+            calls[name]()
             times[name].append(_block(calls[name], numbers[name], clock))
     return times
 

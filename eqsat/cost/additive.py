@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 
+from eqsat.cost.attention import attention_kernel
 from eqsat.cost.device import Device, Mode
 from eqsat.cost.gemm import least_seconds
 from eqsat.cost.kernel import Product
@@ -73,8 +74,8 @@ def price(
     share = fused_share if call.kind in FUSED else 1.0
     if _numel(call.output) == 0:
         return Estimate(share * device.launch(mode), kernels=1)
-    traffic = _traffic(call)
     flops, compute = _work(call, device)
+    traffic = _traffic(call) + _scores(call, device)
     memory = traffic / device.sustained_bandwidth()
     return Estimate(share * (device.launch(mode) + max(memory, compute)), 1, traffic, flops)
 
@@ -99,6 +100,20 @@ def _traffic(call: Call) -> int:
     if call.kind is Kind.GATHER:  # of its source it reads what it writes
         return 2 * written + _bytes(call.inputs[i] for i in positions if i > 0)
     return written + _bytes(call.inputs[i] for i in positions)
+
+
+def _scores(call: Call, device: Device) -> int:
+    """Bytes of the scores where a CPU has no kernel for such an attention.
+
+    They are written, read by their softmax, and its result is written and read.
+    """
+    if call.kind is not Kind.ATTENTION or device.backend != "cpp":
+        return 0
+    q, k, v = (sizes(meta) for meta in _operands(call, 3))
+    dtype, masked = call.inputs[0].dtype, len(call.inputs) > 3
+    if attention_kernel(device, q, k, v, dtype, masked=masked, is_causal=False) != "math":
+        return 0
+    return 4 * math.prod(q[:-1]) * k[-2] * dtype.itemsize
 
 
 def _work(call: Call, device: Device) -> tuple[int, float]:

@@ -111,9 +111,12 @@ class Prediction:
     def improves(self, other: Prediction, margin: float) -> bool:
         """Whether it is better than `other` by a `margin`, a share of the time.
 
-        At equal time fewer kernels are better, and then, where launching them hides what the
-        device does, less time on the device by that margin. A negative margin takes also what is
-        that much slower: with minus infinity everything improves.
+        What is faster by less than that, or as fast, is better where it has fewer kernels and
+        launching those of `other` takes at least the margin of its time: the number of kernels is
+        surer than what each takes, and says nothing where launches do not count, as on a CPU. With
+        as many kernels less time on the device by that margin is better, where launches hide what
+        the device does. A negative margin takes also what is that much slower: with minus infinity
+        everything improves.
         """
         share = 1 - (max(margin, EQUAL) if margin >= 0 else margin)
         if self.seconds < other.seconds * share:
@@ -121,7 +124,9 @@ class Prediction:
         if self.seconds > other.seconds * (1 + EQUAL):
             return False
         if len(self.kernels) != len(other.kernels):
-            return len(self.kernels) < len(other.kernels)
+            launches = max(other.times.host, other.times.gaps)
+            fewer = len(self.kernels) < len(other.kernels)
+            return fewer and launches >= other.seconds * max(margin, 0.0)
         return self.times.device < other.times.device * share
 
     def __str__(self) -> str:

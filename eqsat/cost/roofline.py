@@ -35,6 +35,8 @@ class Times:
     """To launch the kernels; 0 where a CUDA graph is replayed."""
     device: float
     """Of the kernels on the device, with the gaps between them."""
+    gaps: float
+    """Of all gaps between kernels on the device: a part of `device`."""
     kernels: tuple[float, ...]
     """Of each kernel, with the gap before it: their sum is `device`."""
     bounds: tuple[Bound, ...]
@@ -62,7 +64,8 @@ def time(kernels: Sequence[Kernel], device: Device, mode: Mode = "stream") -> Ti
     on_device = math.fsum(each)
     host = len(kernels) * device.stream_launch if mode == "stream" else 0.0
     bounds: list[Bound] = [_bound(gap, *pair) for pair in zip(memory, compute, strict=True)]
-    return Times(device.base + max(host, on_device), host, on_device, each, tuple(bounds))
+    gaps = gap * len(kernels)
+    return Times(device.base + max(host, on_device), host, on_device, gaps, each, tuple(bounds))
 
 
 def _memory(kernel: Kernel, device: Device, working_set: int) -> float:

@@ -34,10 +34,9 @@ def attention_on(device: Device) -> Callable[..., Tensor]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        shape, keys, masked = tuple(query.shape), key.shape[-2], attn_mask is not None
-        kind = attention_kernel(
-            device, shape, keys, query.dtype, masked=masked, is_causal=is_causal
-        )
+        shapes = (tuple(query.shape), tuple(key.shape), tuple(value.shape))
+        masked = attn_mask is not None
+        kind = attention_kernel(device, *shapes, query.dtype, masked=masked, is_causal=is_causal)
         if kind == "math":
             options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
             return _aten.scaled_dot_product_attention.default(

@@ -11,11 +11,20 @@ from typing import Any  # arguments of operators are arbitrary Python values
 
 import torch
 
-from eqsat.cost.attention import attention_kernel
+from eqsat.cost.attention import AttentionKernel, attention_kernel
 from eqsat.cost.partition.access import dense_strides
 from eqsat.cost.partition.arguments import Call, Expansion
 from eqsat.cost.partition.operation import Operation, Program
 from eqsat.cost.partition.products import matmul
+
+NAMED: Mapping[str, AttentionKernel] = {
+    "_scaled_dot_product_cudnn_attention": "cudnn",
+    "_scaled_dot_product_efficient_attention": "efficient",
+    "_scaled_dot_product_flash_attention": "flash",
+}
+"""The operators that are one kernel by their name, on a GPU."""
+FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+"""The one of a graph that was captured on a CPU, wherever it is to run."""
 
 
 def _attention(call: Call) -> Any:
@@ -23,14 +32,12 @@ def _attention(call: Call) -> Any:
     p = call.program
     q, k, v = call.tensor(0, "query"), call.tensor(1, "key"), call.tensor(2, "value")
     mask = _mask(call)
-    if call.device.backend == "cpp":
-        if len(q.shape) != 4:
-            return _products(call, q, k, v, mask)
-        operands = [q, k, v] if mask is None else [q, k, v, _numbers(p, mask, q.dtype)]
-        return _results(call, "flash_attention_for_cpu", operands, call.strides)
-    kind = _kind(call, q, k, mask)
+    kind = _kind(call, q, k, v, mask)
     if kind == "math":
         return _products(call, q, k, v, mask)
+    if call.device.backend == "cpp":
+        operands = [q, k, v] if mask is None else [q, k, v, _numbers(p, mask, q.dtype)]
+        return _results(call, "flash_attention_for_cpu", operands, call.strides)
     if kind == "flash":
         return _flash(call, q, k, v)
     operands = [q, k, v]
@@ -52,21 +59,27 @@ def _results(call: Call, kind: str, operands: list[Operation], strides: Any) -> 
 
 
 def _mask(call: Call) -> Operation | None:
-    if call.name == "_scaled_dot_product_flash_attention_for_cpu":
+    if call.name == FOR_CPU:
         return call.maybe(5, "attn_mask")
     if call.name == "_scaled_dot_product_flash_attention":
         return None
     return call.maybe(3, "attn_mask") or call.maybe(3, "attn_bias")
 
 
-def _kind(call: Call, q: Operation, k: Operation, mask: Operation | None) -> str:
+def _kind(
+    call: Call, q: Operation, k: Operation, v: Operation, mask: Operation | None
+) -> AttentionKernel:
     """The first of the kernels that torch tries in turn and that takes such operands."""
-    for kind in ("cudnn", "flash", "efficient"):
-        if call.name == f"_scaled_dot_product_{kind}_attention":
-            return kind
+    if (kind := NAMED.get(call.name)) is not None:
+        return kind
+    if call.device.backend == "cpp":
+        if call.name == FOR_CPU:
+            return "flash"
+        if any(x.strides[-1] != 1 for x in (q, k, v)):
+            return "math"
     masked, is_causal = mask is not None, bool(call(5, "is_causal", False))
-    keys = k.shape[-2] if len(q.shape) == 4 else 0
-    return attention_kernel(call.device, q.shape, keys, q.dtype, masked=masked, is_causal=is_causal)
+    shapes = (q.shape, k.shape, v.shape)
+    return attention_kernel(call.device, *shapes, q.dtype, masked=masked, is_causal=is_causal)
 
 
 def _like(q: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,13 +154,7 @@ def _products(call: Call, q: Operation, k: Operation, v: Operation, mask: Operat
 
 
 TABLE: Mapping[str, Expansion] = dict.fromkeys(
-    (
-        "scaled_dot_product_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-    ),
+    ("scaled_dot_product_attention", FOR_CPU, *NAMED),
     _attention,
 )
 """How each of them is made of primitive operations."""

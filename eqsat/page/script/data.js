@@ -17,6 +17,7 @@ const ARMS = {
   "saturation-inductor": ["Saturation+", "Equality saturation with our rules and Inductor's own"],
 };
 const ORDER = Object.keys(ARMS);
+const PLACES = 0.03; // as in eqsat/compare/interval.py
 const SAME = 1e-3; // the share by which predicted times may differ and count as equal
 
 const armName = (arm) => (ARMS[arm] || [arm])[0];
@@ -78,13 +79,15 @@ function counted(found) {
   return { better, worse, equal: found.length - better - worse };
 }
 
-// The measured pairs of two arms at the fewest threads; a difference counts only outside both intervals.
+// The measured pairs of two arms at the fewest threads; a difference counts only outside both
+// intervals, and beyond what two compilations of equal kernels differ by.
 function measuredPairs(entries, base, arm) {
   const pairs = [];
   for (const entry of entries) {
     const [a, b] = [measured(entry.rows[base])[0], measured(entry.rows[arm])[0]];
     if (!a || !b || a[0] !== b[0]) continue;
-    const sure = b[1].high < a[1].low ? 1 : b[1].low > a[1].high ? -1 : 0;
+    const faster = b[1].high * (1 + PLACES) < a[1].low, slower = b[1].low > a[1].high * (1 + PLACES);
+    const sure = faster ? 1 : slower ? -1 : 0;
     pairs.push({ entry, ratio: a[1].median / b[1].median, sure });
   }
   return pairs;
