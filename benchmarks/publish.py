@@ -20,6 +20,7 @@ from eqsat.page import write
 from eqsat.replacing import replacing
 
 FOLDER = Path(__file__).parents[1] / "docs" / "results"
+README = "README.md"
 SETS = {
     "A": "Real models, as people deploy them",
     "B": "The benchmark set of TASO and TENSAT",
@@ -35,7 +36,7 @@ def main() -> int:
     parser.add_argument("results", type=Path, help="results.jsonl of eqsat compare")
     parser.add_argument("--out", type=Path, default=FOLDER)
     parser.add_argument("--name", default="zoo-small", help="of the page and the file of rows")
-    parser.add_argument("--document", default="README.md", help="the file of the tables")
+    parser.add_argument("--document", default=README, help="the file of the tables")
     parser.add_argument("--command", default="eqsat compare --zoo --small --jobs 2 -o out")
     options = parser.parse_args()
     text = options.results.read_text(encoding="utf-8")
@@ -44,18 +45,21 @@ def main() -> int:
         parser.error(f"{options.results} has no rows")
     if len(devices := sorted({row["profile"] for row in rows})) > 1:
         parser.error(f"{options.results} has rows for {', '.join(devices)}: one device a document")
+    commands = f"{options.command}\n    python -m benchmarks.publish out/results.jsonl"
+    if options.document != README:
+        commands += f" --name {options.name} --document {options.document}"
     options.out.mkdir(parents=True, exist_ok=True)
     with replacing(options.out / f"{options.name}.jsonl.gz") as part:
         part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     write(rows, options.out / f"{options.name}.html", "eqsat: the zoo")
     with replacing(options.out / options.document) as part:
-        part.write_text(document(rows, options.name, options.command), encoding="utf-8")
+        part.write_text(document(rows, options.name, commands), encoding="utf-8")
     return 0
 
 
-def document(rows: Sequence[Row], name: str, command: str) -> str:
-    """What a person reads of the rows, as markdown."""
-    parts = [*_opening(rows, name, command)]
+def document(rows: Sequence[Row], name: str, commands: str) -> str:
+    """What a person reads of the rows, as markdown; `commands` make it again."""
+    parts = [*_opening(rows, name, commands)]
     for letter, title in SETS.items():
         some = [row for row in rows if row["set"] == letter]
         if some:
@@ -65,7 +69,7 @@ def document(rows: Sequence[Row], name: str, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _opening(rows: Sequence[Row], name: str, command: str) -> Iterator[str]:
+def _opening(rows: Sequence[Row], name: str, commands: str) -> Iterator[str]:
     first = rows[0]
     sizes = ", ".join(dict.fromkeys(row["size"] for row in rows))
     count = len(by_entry(rows))
@@ -78,7 +82,7 @@ def _opening(rows: Sequence[Row], name: str, command: str) -> Iterator[str]:
         f"torch {first['torch']}. Everything of each row is in [{name}.html]({name}.html), a page "
         f"that works offline, and in `{name}.jsonl.gz`."
     )
-    yield f"To make it again:\n\n    {command}\n    python -m benchmarks.publish out/results.jsonl"
+    yield f"To make it again:\n\n    {commands}"
     means = [(arm, speedup(rows, arm)) for arm in _arms(rows) if arm != STOCK]
     yield "How many times as fast as stock Inductor (geometric mean):"
     yield _table(
