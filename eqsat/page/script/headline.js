@@ -8,11 +8,13 @@ function headline(state, { entries, arms }) {
   const large = FIRST.filter((a) => others.includes(a));
   if (!large.length) large.push(...others.slice(0, 3));
   const small = others.filter((a) => !large.includes(a));
+  const anyMeasured = entries.some((e) => Object.values(e.rows).some((r) => measured(r).length));
   place.replaceChildren(
     h("h1", {}, sentence(state, entries, large)),
     h("p", { class: "lead" },
       `Geometric means over ${plural(entries.length, "program")}, of times `,
-      h("b", {}, "predicted"), ` for ${state.profile} by a cost model, not measured there. `,
+      h("b", {}, "predicted"), ` for ${state.profile} by a cost model`,
+      anyMeasured ? "; what was measured on a CPU stands beside them. " : ", not measured there. ",
       "Equal means within 0.1 %."),
     h("div", { class: "cards" }, large.map((a) => card(state, entries, a))),
     small.length ? h("div", { class: "minis" }, small.map((a) => mini(state, entries, a))) : null,
