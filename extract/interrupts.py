@@ -13,9 +13,11 @@ from typing import Any
 def on_interrupt(act: Callable[[], None]) -> Generator[None]:
     """In it, Ctrl-C calls `act` and raises nothing of its own.
 
-    That is so in the main thread; others never hear of it.
+    That is so in the main thread; others never hear of it. Where Ctrl-C is ignored, as in a job of
+    a shell in the background, it stays so.
     """
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield
         return
 

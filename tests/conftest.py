@@ -1,5 +1,6 @@
 """Lets tests share what stands beside them, and gives each the same random numbers in any order."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("untimed")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job of a shell in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["adversarial", "programs", "oracle.py", "wrong_rules.py"]
 
