@@ -20,6 +20,7 @@ from torch._inductor import freezing
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
+import eqsat
 from eqsat.capture import capture, constants_of
 from eqsat.cli import app
 from eqsat.compare import arms, command, measure, program, results, runner
@@ -170,6 +171,25 @@ def test_what_rules_save_adds_up(file: Path, ordered: dict[str, Row]) -> None:
     given = ordered["inductor"]["modelled"]
     assert given - sum(saved.values()) == pytest.approx(row["modelled"])
     assert all("saved" not in rule for rule in ordered["saturation"]["rules"])
+
+
+@pytest.mark.parametrize(("profile", "searches"), [("h200", 1), ("cpu", 2)])
+def test_arms_that_only_compile_otherwise_are_searched_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch, profile: str, searches: int
+) -> None:
+    asked: list[Any] = []
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs["device"].freezing)
+        return optimize(*args, **kwargs)
+
+    optimize = eqsat.optimize
+    monkeypatch.setattr(eqsat, "optimize", spy)
+    arms._searched.cache_clear()
+    for arm in ("saturation", "saturation-freezing"):
+        one = replace(task(file, "layer", arm), profile=profile, device=profile)
+        assert arms.row(one, Options(margin=ALWAYS))["error"] is None
+    assert asked == [False, True][:searches]
 
 
 def test_sharing_alone_rewrites_nothing(ordered: dict[str, Row]) -> None:

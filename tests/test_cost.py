@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch._dynamo.source import ConstantSource
+from torch._inductor import config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.flop_counter import conv_flop_count
 
@@ -22,7 +23,7 @@ from eqsat.kind import Kind
 
 NAMES = ("a100", "cpu", "h100", "h200", "l4", "l40s", "mi300x", "rtx4090", "t4")
 DEVICES = tuple(load(name) for name in NAMES)
-H200 = load("h200")
+H200, CPU = load("h200"), load("cpu")
 F32, BF16 = torch.float32, torch.bfloat16
 FREE = (Kind.SCALAR, Kind.LEAF, Kind.VIEW)
 PROFILE = """
@@ -173,6 +174,13 @@ def test_the_name_that_torch_reports_finds_the_profile(reported: str, name: str)
 def test_a_card_with_other_figures_is_refused_with_the_known_names(name: str) -> None:
     with pytest.raises(ValueError, match=r"no device profile.*a100, cpu, h100"):
         load(name)
+
+
+def test_a_cpu_freezes_weights_where_inductor_does() -> None:
+    with config.patch(freezing=True):
+        assert load("cpu") == replace(CPU, freezing=True)
+        assert load("h200") == H200
+    assert not load("cpu").freezing
 
 
 def test_a_profile_is_read_from_a_path(tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def test_brute_force_and_the_plain_model_agree() -> None:
 
 @pytest.mark.parametrize("name", EXTRACTORS)
 def test_the_same_egraph_gives_the_same_choice(name: str) -> None:
-    hard = [] if name == "lns" else [layered_egraph(2, 20, 0), HARD]  # where the clock stops it
+    stops = name in ("lns", "portfolio")  # the clock does, where it proves nothing
+    hard = [] if stops else [layered_egraph(2, 20, 0), HARD]
     for egraph in [*map(random_egraph, range(40)), *hard]:
         first, second = check(egraph, name), check(egraph, name)
         assert first.choice.tolist() == second.choice.tolist()

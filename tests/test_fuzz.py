@@ -18,7 +18,7 @@ from benchmarks.fuzzing.source import Leaf, Source, Step
 from benchmarks.fuzzing.verdict import verdict
 from eqsat.rewrite import Rewrite
 
-PARTS, BATCHES, BATCH = 2, 5, 200  # 2,000 programs, 200 of them saturated together
+PARTS, BATCHES, BATCH = 2, 2, 200  # 800 programs, 200 of them saturated together
 STEPS = (4, 3, 5, 2)
 NUMBERS = 2_500  # of programs, in each part others
 SELECTED = 3  # one batch in so many is also decoded
@@ -55,7 +55,7 @@ def drawn(part: int) -> list[Plan]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_all_members_of_a_class_are_equal_in_two_thousand_programs(part: int) -> None:
+def test_all_members_of_a_class_are_equal_in_hundreds_of_programs(part: int) -> None:
     operators: Counter[str] = Counter()
     fired: Counter[str] = Counter()
     computed = programs = 0
@@ -70,9 +70,9 @@ def test_all_members_of_a_class_are_equal_in_two_thousand_programs(part: int) ->
         fired.update(seen.rules)
         computed += seen.computed
     assert programs >= 0.95 * BATCHES * BATCH
-    assert len(operators) >= 300
-    assert len(fired) >= 0.7 * len(rewrites.DEFAULT)
-    assert computed >= 50_000
+    assert len(operators) >= 200
+    assert len(fired) >= 0.5 * len(rewrites.DEFAULT)
+    assert computed >= 20_000
 
 
 @pytest.mark.parametrize("seed", range(0, 12, 6))

@@ -422,3 +422,28 @@ def test_graph_that_cannot_be_written_is_refused() -> None:
     module: GraphModule = symbolic_trace(nn.ReLU())
     with pytest.raises(ValueError, match="cannot be written: decompose it first"):
         graphs.to_json(module.graph)
+
+
+def _up(x: Tensor, size: int = 32) -> Tensor:
+    return functional.interpolate(x, size=(size, size), mode="bilinear")
+
+
+@pytest.mark.parametrize("device", [H200, load("cpu")], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, *_: _up(x * x.flip(0)),
+        lambda x, y, _: _up(x) + _up(x.mT) + _up(y.relu()) + _up(y.mT),
+        lambda x, y, w: functional.conv2d(torch.cat([_up(x), _up(y)], 1), w),
+        lambda x, *_: _up(torch.relu(_up(x)), 64),
+        lambda x, *_: _up(x).softmax(1),
+    ],
+)
+def test_the_model_predicts_the_kernels_of_up_sampling(
+    function: Callable[..., object], device: Device
+) -> None:
+    channels_last = (torch.randn(2, n, n, 16).permute(0, 3, 1, 2) for n in (8, 16))
+    given = (*channels_last, torch.randn(4, 32, 1, 1))
+    program = capture(Calls(function, ()), given).program
+    found = partition(program.graph, device)
+    assert len(found) == len(kernels(program, device, pretend=device is H200 or None))

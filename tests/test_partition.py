@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -26,8 +27,11 @@ from eqsat.cost.device import load
 from eqsat.cost.kernel import Kernel
 from eqsat.cost.partition import partition
 from eqsat.cost.partition.access import reshape, whole
+from eqsat.cost.partition.vocabulary import GATHER_ON_CPU
 
 H200, CPU = load("h200"), load("cpu")
+IMAGE = torch.randn(2, 16, 5, 5)
+LAST = IMAGE.contiguous(memory_format=torch.channels_last)
 BOUNDS = {  # mean error of kernel counts and of bytes, and mean F1, with a small slack
     "base": (0.010, 0.010, 0.990),
     "held-out": (0.010, 0.010, 0.990),
@@ -209,6 +213,46 @@ def test_strided_bytes_are_those_of_a_transposition() -> None:
     (plain,) = kernels(lambda x: x * 2, torch.randn(64, 48))
     assert copied.strided == copied.read == 64 * 48 * 4
     assert plain.strided == 0
+
+
+COLUMNS = torch.arange(9) % 5
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "gathers"),
+    [
+        (lambda x: functional.interpolate(x, scale_factor=2.0), (IMAGE,), 1),
+        (lambda x: functional.interpolate(x, scale_factor=2.0), (LAST,), 0),
+        (lambda x: functional.interpolate(x, size=(9, 7), mode="bilinear"), (IMAGE,), 4),
+        (lambda x: functional.interpolate(x, size=(9, 7), mode="bilinear"), (LAST,), 0),
+        (lambda x, i: x[:, :, :, i], (IMAGE, COLUMNS), 1),
+        (lambda x, i: x[:, :, i], (IMAGE, COLUMNS), 0),
+        (lambda x, i: functional.embedding(i, x), (torch.randn(5, 16), COLUMNS), 0),
+        (lambda x, i: x[i][:, None] * x, (torch.randn(9), COLUMNS), 0),  # one read for each row
+    ],
+)
+def test_a_cpu_reads_alone_what_the_innermost_loop_chooses(
+    function: Callable[..., Any], inputs: tuple[Any, ...], gathers: int
+) -> None:
+    (found,) = kernels(function, *inputs, device=CPU)
+    assert found.transcendental == found.numel * gathers * GATHER_ON_CPU
+    (found,) = kernels(function, *inputs)
+    assert found.transcendental == 0
+
+
+def test_frozen_convolutions_of_a_cpu_lay_out_no_sums_before_them() -> None:
+    def head(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        a, b = (functional.interpolate(x, size=(32, 32), mode="bilinear") for x in (a, b))
+        return functional.conv2d(torch.relu(a + b) + a.exp(), w)
+
+    given = (
+        *(torch.randn(1, n, n, 16).permute(0, 3, 1, 2) for n in (8, 16)),
+        torch.randn(4, 16, 1, 1),
+    )
+    usual, frozen = (kernels(head, *given, device=d) for d in (CPU, replace(CPU, freezing=True)))
+    assert sum(k.transcendental for k in usual) < sum(k.transcendental for k in frozen)
+    weights = [k for k in usual if k.operators == ("clone",) and k.numel == 4 * 16]
+    assert not [k for k in frozen if k in weights]
 
 
 def test_bytes_grow_with_the_shape() -> None:

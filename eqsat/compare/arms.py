@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any  # JSON
 
 import torch
 from torch import Tensor
+from torch._inductor import config
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
@@ -22,6 +23,7 @@ from eqsat.compare.program import Program, Source, Subject, subject
 from eqsat.compare.task import (
     BOTH,
     EAGER,
+    FROZEN,
     PATCHES,
     SATURATION,
     SEARCHES,
@@ -50,7 +52,7 @@ def row(task: Task, options: Options) -> Row:
         of = subject(task.source)
         found |= {"set": of.set, "about": of.about}
         program = built(task.source, task.size, task.seed)
-        cost = CostModel.of(task.profile, options.launch())
+        cost = priced(task, options)
         if task.arm in SEARCHES:
             found |= _ours(task, of, program, cost, options)
         else:
@@ -60,6 +62,12 @@ def row(task: Task, options: Options) -> Row:
             " ".join(str(error).split()) if isinstance(error, ValueError) else first_line(error)
         )
     return found
+
+
+def priced(task: Task, options: Options) -> CostModel:
+    """What prices the programs of an arm: its device, under the settings that it compiles with."""
+    with config.patch(PATCHES.get(task.arm, {})):
+        return CostModel.of(task.profile, options.launch())
 
 
 @lru_cache(maxsize=1)
@@ -79,19 +87,30 @@ def captured(source: Source, size: str, seed: int) -> ExportedProgram:
     return found.program
 
 
-def optimized(
-    task: Task,
-    program: Program,
-    cost: CostModel,
-    options: Options,
-    observe: Callable[[Found], None] | None = None,
-    **others: Any,
-) -> eqsat.Result:
+def searched(task: Task, options: Options) -> tuple[eqsat.Result, list[Found]]:
+    """The result of an arm that is ours, and what saturation chose it from.
+
+    Searched once for arms that follow one another and only compile it otherwise.
+    """
+    cost = priced(task, options)
+    return _searched(replace(task, arm=SATURATION) if task.arm == FROZEN else task, options, cost)
+
+
+@lru_cache(maxsize=1)
+def _searched(task: Task, options: Options, cost: CostModel) -> tuple[eqsat.Result, list[Found]]:
+    seen = list[Found]()
+    told: dict[str, Any] = (
+        {"observe": seen.append, "explain": options.explain} if task.arm == SATURATION else {}
+    )
+    return _optimized(task, options, cost, **told), seen
+
+
+def _optimized(task: Task, options: Options, cost: CostModel, **others: Any) -> eqsat.Result:
     """The result of one of our searches; rules, cost, limits and check are those of every other.
 
     But for what `others` say, which are arguments of `eqsat.optimize`.
     """
-    args, kwargs = (program.args, program.kwargs)
+    program = built(task.source, task.size, task.seed)
     settings: dict[str, Any] = {
         "rules": rules(task.arm),
         "device": cost.device,
@@ -104,9 +123,8 @@ def optimized(
         "check": options.check,
         "search": SEARCHES[task.arm],
         "cache": False,
-        "observe": observe,
     }
-    return eqsat.optimize(program.given, args, kwargs, **settings | others)
+    return eqsat.optimize(program.given, program.args, program.kwargs, **settings | others)
 
 
 def rules(arm: str) -> tuple[Rewrite, ...]:
@@ -131,10 +149,7 @@ def _theirs(task: Task, cost: CostModel) -> Row:
 
 def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: Options) -> Row:
     """The row of one of our searches."""
-    seen = list[Found]()
-    observe = seen.append if task.arm == SATURATION else None
-    explain = options.explain and task.arm == SATURATION
-    result = optimized(task, program, cost, options, observe, explain=explain)
+    result, seen = searched(task, options)
     report = result.report
     given = captured(task.source, task.size, task.seed)
     after = given if report.kept is not None else result.program
@@ -152,17 +167,17 @@ def _ours(task: Task, of: Subject, program: Program, cost: CostModel, options: O
         shown["max_error"] = _number(compared.max_error)
         if not compared.passed:
             shown["error"] = f"differs from eager: {compared.probes[0].difference}"
+    if task.arm == FROZEN:  # the row of `saturation` has the rest
+        return shown
     if seen and report.saturation is not None and report.saturation.enodes <= LIMIT:
         shown["egraph"] = egraph(seen[0])
     if report.rules:
-        saved = _saved(task, program, cost, options, report)
+        saved = _saved(task, options, cost, report)
         shown["rules"] = [one | {"saved": saved.get(one["name"])} for one in shown["rules"]]
     return shown
 
 
-def _saved(
-    task: Task, program: Program, cost: CostModel, options: Options, report: Report
-) -> dict[str, float]:
+def _saved(task: Task, options: Options, cost: CostModel, report: Report) -> dict[str, float]:
     """Seconds that each rule saves, added after those that the result needs before it."""
     assert report.rules is not None
     assert report.before is not None
@@ -170,7 +185,7 @@ def _saved(
     allowed = {rule.name: rule for rule in rules(task.arm)}
     for count, name in enumerate(report.rules, 1):
         some = [allowed[known] for known in report.rules[:count]]
-        result = optimized(task, program, cost, options, rules=some, check=False, margin=ALWAYS)
+        result = _optimized(task, options, cost, rules=some, check=False, margin=ALWAYS)
         after = result.report.after
         seconds = best if after is None else min(best, after.seconds)
         saved[name], best = best - seconds, seconds

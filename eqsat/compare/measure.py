@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast  # programs take and return arbitrary values; JSON
 
 import torch
@@ -15,10 +15,9 @@ from torch._inductor import config
 from torch.utils._pytree import tree_map_only
 
 from eqsat.check import check
-from eqsat.compare.arms import built, optimized
+from eqsat.compare.arms import built, searched
 from eqsat.compare.interval import interval
 from eqsat.compare.task import EAGER, PATCHES, SEARCHES, Options, Task
-from eqsat.cost.model import CostModel
 from eqsat.observe import first_line
 
 BLOCK = 10e-3
@@ -48,13 +47,12 @@ def measured(tasks: Sequence[Task], options: Options) -> dict[str, dict[str, Any
     """
     first = tasks[0]
     program = built(first.source, first.size, first.seed)
-    cost = CostModel.of(first.profile, options.launch())
     found: dict[str, dict[str, Any]] = {task.arm: {"measured": {}} for task in tasks}
     arms: dict[str, Arm] = {}
     for task in tasks:
         module = program.module
         if task.arm in SEARCHES:
-            result = optimized(task, program, cost, options)
+            result, _ = searched(task, replace(options, explain=False))
             if result.report.kept is None:  # else it is the given program, and runs as that
                 module = result.module
         arms[task.arm] = Arm(module, PATCHES.get(task.arm, {}))

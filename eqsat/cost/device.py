@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import torch
@@ -79,6 +80,8 @@ class Device:
     """Exponentials a second of generated kernels; None for an eighth of that."""
     gemm_half: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """On a CPU, the m, n and k at which a matrix product runs at half its speed."""
+    freezing: bool = False
+    """On a CPU, whether Inductor knows the weights and lays them out ahead (its `freezing`)."""
     match: tuple[str, ...] = ()
     """What `torch.cuda.get_device_name()` says of such a device."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -164,6 +167,16 @@ def load(name: str | os.PathLike[str]) -> Device:
     >>> load("NVIDIA H100 80GB HBM3").name
     'h100'
 
+    A CPU is one that freezes weights where `torch._inductor.config.freezing` is set.
+
     Raises ValueError for a name that no profile has, and for a malformed file.
     """
-    return Device.of(find(name))
+    device = Device.of(find(name))
+    return replace(device, freezing=True) if device.backend == "cpp" and _freezes() else device
+
+
+def _freezes() -> bool:
+    config = sys.modules.get("torch._inductor.config")  # its import takes seconds
+    if config is None:
+        return os.environ.get("TORCHINDUCTOR_FREEZING") == "1"
+    return config.freezing

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from eqsat.compare.interval import PLACES
 from eqsat.page.changed import changed
 from eqsat.replacing import replacing
 
@@ -67,7 +68,7 @@ def page(rows: Sequence[Row], title: str) -> str:
 def _program() -> str:
     """Our scripts, as one function whose names nothing else sees."""
     parts = "\n".join(_read("script", f"{name}.js") for name in SCRIPTS)
-    return f'(() => {{\n"use strict";\n{parts}\n}})();'
+    return f'(() => {{\n"use strict";\nconst PLACES = {PLACES};\n{parts}\n}})();'
 
 
 def _read(*place: str) -> str:

@@ -108,18 +108,18 @@ def counterexample(
                 reason = f"output {index}: the right side raises {error!r}"
                 return differing(reason, left, repr(error))
             found = difference(left, right, promise, evaluation, style in LENIENT)
-            if found is not None:
-                wide = _rounds(rule, index, sample, values, promise)
-                if wide is not None:
-                    kept = _without_strays(left, wide)
-                    lenient = style in LENIENT
-                    found = difference(kept, right, promise, evaluation, lenient, rounds=True)
+            if found is None:
+                continue
+            wide = _agreed(rule, index, sample, values, promise)
+            if wide is not None:
+                kept, lenient = _without_strays(left, wide), style in LENIENT
+                found = difference(kept, right, promise, evaluation, lenient, rounds=True)
             if found is not None:
                 return differing(f"output {index}: {found}", left, right)
     return None
 
 
-def _rounds(
+def _agreed(
     rule: Rewrite, index: int, sample: Sample, values: Mapping[str, Any], promise: Numerics
 ) -> Any:
     """The left side in double precision, if the right one equals it there; None if it does not.

@@ -42,6 +42,15 @@ class Index(NamedTuple):
         return extents(self.loops)
 
 
+class Chosen(NamedTuple):
+    """The tag of an index that other values choose in part."""
+
+    by: Hashable
+    """What chooses; equal for equal choices."""
+    indices: tuple[int, ...]
+    """The numbers of the buffers that hold those values; none where loop counters choose."""
+
+
 @lru_cache(1 << 14)
 def whole(shape: tuple[int, ...]) -> Index:
     """The index that reads a buffer of this shape with one loop for each dimension."""
@@ -204,7 +213,13 @@ def _clouded(index: Index, axis: int, start: int, step: int, length: int) -> Ind
 
 
 @lru_cache(1 << 14)
-def indirect(index: Index, shape: tuple[int, ...], kept: tuple[int, ...], by: Hashable) -> Index:
+def indirect(
+    index: Index,
+    shape: tuple[int, ...],
+    kept: tuple[int, ...],
+    by: Hashable,
+    indices: tuple[int, ...] = (),
+) -> Index:
     """An index that other values choose in part: only the loops at `kept` walk along the buffer.
 
     `kept` has, for each loop of `shape`, the loop of `index` that it walks along, or -1.
@@ -215,7 +230,7 @@ def indirect(index: Index, shape: tuple[int, ...], kept: tuple[int, ...], by: Ha
             for n, source in zip(shape, kept, strict=True)
         ]
     )
-    return Index(loops, index.offset, (*index.tag, ("by", by)))
+    return Index(loops, index.offset, (*index.tag, Chosen(by, indices)))
 
 
 @lru_cache(1 << 14)

@@ -82,11 +82,12 @@ def convolution(lowering: Lowering, op: Operation) -> Value:
     operands = [lowering.of(x) for x in op.inputs]
     for value in operands:
         lowering.realize(value.cell)
+    laid_out = lowering.device.freezing and op.inputs[1].kind == "input"  # the weight, ahead
     operands = [
         lowering.require_order(value, order, op)
-        if len(value.shape) == rank
+        if len(value.shape) == rank and not (place == 1 and laid_out)
         else lowering.realized(value, op)
-        for value in operands
+        for place, value in enumerate(operands)
     ]
     x, w = operands[0].shape, operands[1].shape
     strides = dense_strides(op.shape, order) if image else op.strides

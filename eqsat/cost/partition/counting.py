@@ -8,15 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from eqsat.cost.kernel import Kernel
+from eqsat.cost.partition.access import Chosen
 from eqsat.cost.partition.fusion import Group
 from eqsat.cost.partition.loops import Dependency, Part
 from eqsat.cost.partition.operation import Operation
 from eqsat.cost.partition.sharing import Accesses
 from eqsat.cost.partition.steps import Buffer, Library, Loop
-from eqsat.cost.partition.vocabulary import NEEDS_REALIZED, TRANSCENDENTAL
+from eqsat.cost.partition.vocabulary import GATHER_ON_CPU, NEEDS_REALIZED, TRANSCENDENTAL
 
 
-def kernels_of(groups: Sequence[Group], returned: set[int]) -> Iterable[Kernel]:
+def kernels_of(groups: Sequence[Group], returned: set[int], gpu: bool) -> Iterable[Kernel]:
     """Returns the kernels of groups that run in this order; `returned` buffers are results."""
     readers: defaultdict[int, set[Group]] = defaultdict(set)
     for group in groups:
@@ -31,7 +32,7 @@ def kernels_of(groups: Sequence[Group], returned: set[int]) -> Iterable[Kernel]:
                 for number in group.accesses.written
                 if number in returned or readers[number] - {group}
             }
-            yield _loop_kernel(group.accesses, kept)
+            yield _loop_kernel(group.accesses, kept, gpu)
 
 
 def _read_numbers(group: Group) -> list[int]:
@@ -58,7 +59,7 @@ def _library_kernel(step: Library) -> Kernel:
     )
 
 
-def _loop_kernel(accesses: Accesses, kept: set[int]) -> Kernel:
+def _loop_kernel(accesses: Accesses, kept: set[int], gpu: bool) -> Kernel:
     """A generated kernel; what it writes and no other kernel reads stays in registers."""
     parts = accesses.parts
     if len(parts) == 1:
@@ -67,7 +68,7 @@ def _loop_kernel(accesses: Accesses, kept: set[int]) -> Kernel:
     reads = [read for read in accesses.reads.values() if read.buffer.number not in inside]
     writes = [write for write in accesses.writes.values() if write.buffer.number in kept]
     limit = parts[0].numel * parts[0].rnumel if len(parts) == 1 else None
-    work, transcendental = _arithmetic(parts)
+    work, transcendental = _arithmetic(parts, gpu)
     operations = _operations(parts)
     return Kernel(
         kind="reduction" if accesses.reduces else "pointwise",
@@ -127,11 +128,14 @@ def _name(op: Operation) -> str:
     return "clone" if op.kind in NEEDS_REALIZED and op.kind not in _GENERATED else op.name
 
 
-_GENERATED = ("as_strided", "avg_pool", "max_pool", "upsample")
+_GENERATED = ("as_strided", "avg_pool", "max_pool", "nearest")
 
 
-def _arithmetic(parts: Sequence[Part]) -> tuple[int, float]:
-    """Arithmetic of all elements, and evaluations of exp and its like in units of one exp."""
+def _arithmetic(parts: Sequence[Part], gpu: bool) -> tuple[int, float]:
+    """Arithmetic of all elements, and evaluations of exp and its like in units of one exp.
+
+    Reads that a CPU makes element by element, since the loop cannot be vectorized, are among them.
+    """
     work, transcendental = 0, 0.0
     for part in parts:
         elements = part.numel * part.rnumel
@@ -139,7 +143,21 @@ def _arithmetic(parts: Sequence[Part]) -> tuple[int, float]:
             if isinstance(op, Operation):
                 work += elements * count
                 transcendental += elements * TRANSCENDENTAL.get(op.name, 0.0)
+        if not gpu:
+            transcendental += elements * GATHER_ON_CPU * _gathers(part)
     return work, transcendental
+
+
+def _gathers(part: Part) -> int:
+    """The reads at a place that other values choose anew in each step of the innermost loop."""
+    loops = len(part.sizes) + len(part.reduced)
+    walked = {read.buffer.number for read in part.reads if len(read.loops) == loops}
+    count = 0
+    for read in part.reads:
+        chosen = [tag for tag in read.tag if isinstance(tag, Chosen)]
+        if len(read.loops) < loops and chosen:
+            count += any(not c.indices or not walked.isdisjoint(c.indices) for c in chosen)
+    return count
 
 
 def _widest(dtypes: Sequence[torch.dtype]) -> torch.dtype:

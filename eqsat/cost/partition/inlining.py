@@ -8,12 +8,15 @@ from collections.abc import Container
 
 from eqsat.cost.partition import access
 from eqsat.cost.partition.access import contiguous
+from eqsat.cost.partition.layout import is_channels_last
 from eqsat.cost.partition.lowering import Lowering, weight
 from eqsat.cost.partition.operation import Operation
 from eqsat.cost.partition.steps import Cell, Concat, Read, Value, Work
 
 UNROLLED_WINDOW = 25
 """The largest pooling window that is unrolled into a pointwise kernel (`_avg_poolnd`)."""
+PLACES = 12
+"""IR operations that find the place of an up-sampled element; on a vector they come for free."""
 CAT_INPUTS = 8  # config.max_pointwise_cat_inputs
 
 
@@ -82,17 +85,19 @@ def gather(lowering: Lowering, op: Operation) -> Value:
     source, *indices = [lowering.of(operand) for operand in op.inputs]
     reads: dict[Read, None] = {}
     work: Work = {}
-    by = list[object]()
+    by = list[tuple[int, access.Index]]()
     for index in indices:
         for buffer, place in lowering.load(index):
             by.append((buffer.number, place))
             leading = op.name == "embedding"
             reads[buffer, _index_of(place, op.shape, index.shape, leading, op.attrs)] = None
         work |= lowering.work(index)
+    numbers = tuple([number for number, _ in by])
     for buffer, place in lowering.load(source):
         if len(place.loops) != len(source.shape):
             continue
-        reads[buffer, access.indirect(place, op.shape, op.attrs, tuple(by) or op.node)] = None
+        chosen = access.indirect(place, op.shape, op.attrs, tuple(by) or op.node, numbers)
+        reads[buffer, chosen] = None
     return Value(Cell(op.shape, op.dtype, reads, work | lowering.work(source) | {op: 0}))
 
 
@@ -153,7 +158,7 @@ def _concatenated(
         and _is_pointwise_cat(op, values, sources, lowering.outputs)
     ):
         return _pointwise_cat(lowering, op, values, axis)
-    return _concat_kernel(lowering, op, values, axis)
+    return _concat_kernel(lowering, op, values, sources, axis)
 
 
 def _is_pointwise_cat(
@@ -227,11 +232,17 @@ def _pointwise_cat(lowering: Lowering, op: Operation, values: list[Value], axis:
     return Value(Cell(op.shape, op.dtype, reads, work))
 
 
-def _concat_kernel(lowering: Lowering, op: Operation, values: list[Value], axis: int) -> Value:
+def _concat_kernel(
+    lowering: Lowering,
+    op: Operation,
+    values: list[Value],
+    sources: list[Operation | None],
+    axis: int,
+) -> Value:
     """Every operand is computed into its place of one buffer (`ConcatKernel.create`)."""
     whole = lowering.buffer("concat", op.shape, op.dtype)
     strides = lowering.freeze(whole)
-    if len(op.shape) == 4 and any(_is_channels_last(value) for value in values):
+    if len(op.shape) == 4 and _has_channels_last(values, sources):
         strides = whole.strides = access.dense_strides(op.shape, (0, 2, 3, 1))
     parts, start = [], 0
     for value in values:
@@ -251,11 +262,17 @@ def _concat_kernel(lowering: Lowering, op: Operation, values: list[Value], axis:
     return lowering.stored(whole)
 
 
-def _is_channels_last(value: Value) -> bool:
-    buffer = value.cell.buffer
-    if buffer is None or value.views or buffer.strides is None or buffer.shape[1] == 1:
-        return False
-    return buffer.strides == access.dense_strides(buffer.shape, (0, 2, 3, 1))
+def _has_channels_last(values: list[Value], sources: list[Operation | None]) -> bool:
+    """Whether an image in memory has its channels last, or, if none is, one of eager PyTorch's."""
+    if not any(value.is_stored for value in values) and None not in sources:
+        return any(s is not None and is_channels_last(s.strides, s.shape) for s in sources)
+    fixed = (value.cell.buffer for value in values if value.is_stored and not value.views)
+    return any(
+        buffer is not None
+        and buffer.strides is not None
+        and is_channels_last(buffer.strides, buffer.shape)
+        for buffer in fixed
+    )
 
 
 def window(lowering: Lowering, op: Operation) -> Value:
@@ -300,16 +317,27 @@ def _scaled(work: Work, times: int) -> Work:
     return {one: count * times for one, count in work.items()}
 
 
-def upsample(lowering: Lowering, op: Operation) -> Value:
+def nearest(lowering: Lowering, op: Operation) -> Value:
     """The operand, in memory, read at the nearest place (`upsample_nearestnd`)."""
     value = lowering.of(op.inputs[0])
     if value.cell.buffer is None and len(value.cell.reads) > 1:
         lowering.realize(value.cell)
+    return _resampled(lowering, op, value, 1)
+
+
+def bilinear(lowering: Lowering, op: Operation) -> Value:
+    """The operand read at the four places around (`_upsample_linear`, decompositions.py)."""
+    return _resampled(lowering, op, lowering.of(op.inputs[0]), 4)
+
+
+def _resampled(lowering: Lowering, op: Operation, value: Value, taps: int) -> Value:
     kept = tuple(
         [i if n == m else -1 for i, (n, m) in enumerate(zip(op.shape, value.shape, strict=True))]
     )
     reads = [
-        (buffer, access.indirect(place, op.shape, kept, op.shape))
+        (buffer, access.indirect(place, op.shape, kept, (op.shape, tap)))
         for buffer, place in lowering.load(value)
+        for tap in range(taps)
     ]
-    return Value(Cell(op.shape, op.dtype, reads, lowering.work(value) | {op: 6}))
+    work = {**_scaled(lowering.work(value), taps), op: 6 * taps, (op.node, "places"): PLACES}
+    return Value(Cell(op.shape, op.dtype, reads, work))

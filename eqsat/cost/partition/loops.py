@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from eqsat.cost.partition.access import Strided, resolve
+from eqsat.cost.partition.access import Chosen, Strided, resolve
 from eqsat.cost.partition.layout import pick_loop_order, stride_hints
 from eqsat.cost.partition.steps import Buffer, Loop
 
@@ -21,7 +21,7 @@ Walk = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 class Dependency(NamedTuple):
     """An access of a buffer; two are the same access if their keys are equal (`MemoryDep`)."""
 
-    key: tuple[int, int, Hashable, Walk]
+    key: tuple[int, int, tuple[Hashable, ...], Walk]
     """The number of the buffer, the offset, what digits cannot say, and the loops."""
     buffer: Buffer
     bytes: int
@@ -31,6 +31,11 @@ class Dependency(NamedTuple):
     def loops(self) -> Walk:
         """The loops, outermost first."""
         return self.key[3]
+
+    @property
+    def tag(self) -> tuple[Hashable, ...]:
+        """What digits cannot say of the place (`Index`)."""
+        return self.key[2]
 
     def along(self, walk: Walk) -> Dependency:
         """The same access by other loops."""
@@ -206,7 +211,7 @@ def recounted(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
 
 
 def _reach(buffer: Buffer, walk: Walk, tag: tuple[Hashable, ...]) -> int:
-    if any(isinstance(what, tuple) and what[0] == "by" for what in tag):  # an indirect index
+    if any(isinstance(what, Chosen) for what in tag):
         return buffer.bytes
     count = math.prod([size for size, digits in walk if moves(digits)])
     return count * buffer.dtype.itemsize

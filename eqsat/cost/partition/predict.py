@@ -34,7 +34,8 @@ LOWERINGS: dict[str, Callable[[Lowering, Operation], Any]] = {
     "window": inlining.window,
     "avg_pool": inlining.pool,
     "max_pool": inlining.pool,
-    "upsample": inlining.upsample,
+    "nearest": inlining.nearest,
+    "bilinear": inlining.bilinear,
     "reduce": reducing.reduce,
     "moments": reducing.moments,
     "scan": reducing.scan,
@@ -58,7 +59,8 @@ def partition(graph: Graph, device: Device) -> tuple[Kernel, ...]:
     """
     program, outputs = expand(graph, device)
     steps, returned = _lower(program.operations, outputs, device)
-    return tuple(kernels_of(fuse(steps, device.backend == "triton"), returned))
+    gpu = device.backend == "triton"
+    return tuple(kernels_of(fuse(steps, gpu), returned, gpu))
 
 
 def _lower(
@@ -72,7 +74,7 @@ def _lower(
         kept = patterns.live(kept, outputs)
     kept = patterns.live(patterns.place_additions(kept, outputs, lowering.gpu), outputs)
     lowering.images = patterns.lays_out_images(kept, lowering.gpu)
-    if lowering.images:
+    if lowering.images and not device.freezing:  # then convolutions are other calls by now
         lowering.prefer_channels_last = patterns.prefer_channels_last(kept)
     lowering.dislike_padding = patterns.dislike_padding(kept, outputs)
     for operation in kept:

@@ -118,9 +118,10 @@ def _pool(call: Call) -> Any:
 
 
 def _upsample(call: Call) -> Any:
-    """The nearest element of a coarser tensor."""
+    """The nearest element of a coarser tensor, or a mean of those around."""
     x = call.tensor(0, "self")
-    return call.program.add("upsample", call.name, (x,), call.shape, x.dtype, (), call.strides)
+    kind = "bilinear" if "bilinear" in call.name else "nearest"
+    return call.program.add(kind, call.name, (x,), call.shape, x.dtype, (), call.strides)
 
 
 TABLE: Mapping[str, Expansion] = {

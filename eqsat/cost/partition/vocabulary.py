@@ -82,6 +82,15 @@ TRANSCENDENTAL: dict[str, float] = {
 }
 """What an operator costs in units of one exp."""
 
+GATHER_ON_CPU = 2.5
+"""What an element costs, in units of one exp, that a CPU's loop reads alone: where the place is
+computed anew in each step, Inductor's C++ makes vectors of places, and reads one by one.
+
+Measured on an x86 CPU (torch 2.13): `x[i]`, `x[:, :, i]`, nearest and bilinear up-sampling of
+262,144 elements take 1.5 to 3 ns for each element and tap more than a copy; with channels last, and
+along the rows of `x[i]`, nothing. An exp takes 0.76 ns in the profile "cpu".
+"""
+
 HEAVY_ON_CPU = frozenset({"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh"})
 """What the CPU backend does not compute twice (`StorageBox.should_realize_on_reuse`, ir.py)."""
 
@@ -112,7 +121,7 @@ NEEDS_REALIZED = frozenset(
         "max_pool",
         "mm",
         "attention",
-        "upsample",
+        "nearest",
     }
 )
 """Kinds of operations that read their operands from memory (`add_needs_realized_inputs`)."""

@@ -17,7 +17,6 @@ const ARMS = {
   "saturation-inductor": ["Saturation+", "Equality saturation with our rules and Inductor's own"],
 };
 const ORDER = Object.keys(ARMS);
-const PLACES = 0.03; // as in eqsat/compare/interval.py
 const SAME = 1e-3; // the share by which predicted times may differ and count as equal
 
 const armName = (arm) => (ARMS[arm] || [arm])[0];
