@@ -71,7 +71,7 @@ def test_all_members_of_a_class_are_equal_in_hundreds_of_programs(part: int) -> 
         computed += seen.computed
     assert programs >= 0.95 * BATCHES * BATCH
     assert len(operators) >= 200
-    assert len(fired) >= 0.5 * len(rewrites.DEFAULT)
+    assert len(fired) >= 0.4 * len(rewrites.DEFAULT)
     assert computed >= 15_000
 
 
