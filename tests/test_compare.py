@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import textwrap
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch._inductor import freezing
 from typer.testing import CliRunner
@@ -652,6 +654,17 @@ def test_the_headline_says_how_searches_stand() -> None:
     assert "greedy 1.41x, saturation 2.00x" in text
     assert "saturation against greedy: better on 1, equal on 1, worse on 1 (c)" in text
     assert "10 3*" in text
+
+
+def test_a_narrow_terminal_has_room_for_every_arm_and_its_program() -> None:
+    rows = [fake("linear-attention", arm, 12345.6) for arm in ARMS]
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    with console.capture() as shown:
+        console.print(listing(rows))
+    lines = [line for line in shown.get().splitlines() if "12,346" in line]
+    assert len(lines) == 2
+    assert all(line.startswith("linear-attention ") for line in lines)
+    assert sum(line.count("12,346 3*") for line in lines) == len(ARMS)
 
 
 def test_errors_and_what_was_not_found_are_listed() -> None:

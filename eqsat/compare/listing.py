@@ -35,6 +35,8 @@ SHORT = {
 }
 """The headings of columns that need room."""
 BEST = "bold green"
+COLUMNS = 6
+"""The most arms beside one another, so that a terminal of 80 characters has room for them."""
 
 
 def listing(rows: Sequence[Row]) -> RenderableType:
@@ -107,21 +109,29 @@ def _names(names: Sequence[str]) -> str:
 
 def _predicted(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """An entry a line: predicted microseconds and kernels of each arm, the best marked."""
-    grid = _grid(rows)
-    for name, some in by_entry(rows).items():
-        times = [t for arm in some if (t := _seconds(some, arm))]
-        best = min(times, default=0.0)
-        grid.add_row(name, *(_cell(some.get(arm), best) for arm in _arms(rows)))
-    yield Text(
-        "\nPredicted microseconds, kernels (* the best, ~ kernels are the model's)", "bold cyan"
-    )
-    yield grid
+    title = "Predicted microseconds, kernels (* the best, ~ kernels are the model's)"
+    for arms in _beside(rows):
+        grid = _grid(arms)
+        for name, some in by_entry(rows).items():
+            times = [t for arm in some if (t := _seconds(some, arm))]
+            best = min(times, default=0.0)
+            grid.add_row(name, *(_cell(some.get(arm), best) for arm in arms))
+        yield Text(f"\n{title}", "bold cyan")
+        yield grid
 
 
-def _grid(rows: Sequence[Row]) -> Table:
+def _beside(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """The arms in as few parts as tables need, each about as wide."""
+    arms = _arms(rows)
+    tables = -(-len(arms) // COLUMNS)
+    wide = -(-len(arms) // tables) if tables else 1
+    yield from (arms[start : start + wide] for start in range(0, len(arms), wide))
+
+
+def _grid(arms: Sequence[str]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    grid.add_column("program", overflow="fold")
-    for arm in _arms(rows):
+    grid.add_column("program", overflow="fold", min_width=7)
+    for arm in arms:
         grid.add_column(SHORT.get(arm, arm), justify="right", no_wrap=True)
     return grid
 
@@ -151,13 +161,14 @@ def _micro(seconds: float) -> str:
 def _measured(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """For each number of threads: the medians, and what is faster than stock Inductor for sure."""
     for threads in sorted({n for row in rows for n in row["measured"] or ()}):
-        grid = _grid(rows)
-        for name, some in by_entry(rows).items():
-            if any(threads in (row["measured"] or ()) for row in some.values()):
-                grid.add_row(name, *(_time(some, arm, threads) for arm in _arms(rows)))
         title = f"Measured milliseconds on this CPU, threads: {threads} (+ faster, - slower than "
-        yield Text(f"\n{title}stock Inductor, = no difference that is sure)", "bold cyan")
-        yield grid
+        for arms in _beside(rows):
+            grid = _grid(arms)
+            for name, some in by_entry(rows).items():
+                if any(threads in (row["measured"] or ()) for row in some.values()):
+                    grid.add_row(name, *(_time(some, arm, threads) for arm in arms))
+            yield Text(f"\n{title}stock Inductor, = no difference that is sure)", "bold cyan")
+            yield grid
         yield from map(Text, measured_pairs(rows, threads))
 
 
