@@ -109,31 +109,30 @@ def _names(names: Sequence[str]) -> str:
 
 def _predicted(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """An entry a line: predicted microseconds and kernels of each arm, the best marked."""
+    arms, lines = _arms(rows), dict[str, list[Text]]()
+    for name, some in by_entry(rows).items():
+        times = [t for arm in some if (t := _seconds(some, arm))]
+        best = min(times, default=0.0)
+        lines[name] = [_cell(some.get(arm), best) for arm in arms]
     title = "Predicted microseconds, kernels (* the best, ~ kernels are the model's)"
-    for arms in _beside(rows):
-        grid = _grid(arms)
-        for name, some in by_entry(rows).items():
-            times = [t for arm in some if (t := _seconds(some, arm))]
-            best = min(times, default=0.0)
-            grid.add_row(name, *(_cell(some.get(arm), best) for arm in arms))
+    yield from _tables(title, arms, lines)
+
+
+def _tables(
+    title: str, arms: Sequence[str], lines: Mapping[str, Sequence[Text]]
+) -> Iterator[RenderableType]:
+    """A line for each program, a column for each arm, in as few tables as have room for them."""
+    tables = -(-len(arms) // COLUMNS)
+    wide = -(-len(arms) // tables)
+    for start in range(0, len(arms), wide):
+        grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        grid.add_column("program", overflow="fold", min_width=7)
+        for arm in arms[start : start + wide]:
+            grid.add_column(SHORT.get(arm, arm), justify="right", no_wrap=True)
+        for name, cells in lines.items():
+            grid.add_row(name, *cells[start : start + wide])
         yield Text(f"\n{title}", "bold cyan")
         yield grid
-
-
-def _beside(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """The arms in as few parts as tables need, each about as wide."""
-    arms = _arms(rows)
-    tables = -(-len(arms) // COLUMNS)
-    wide = -(-len(arms) // tables) if tables else 1
-    yield from (arms[start : start + wide] for start in range(0, len(arms), wide))
-
-
-def _grid(arms: Sequence[str]) -> Table:
-    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    grid.add_column("program", overflow="fold", min_width=7)
-    for arm in arms:
-        grid.add_column(SHORT.get(arm, arm), justify="right", no_wrap=True)
-    return grid
 
 
 def _arms(rows: Sequence[Row]) -> list[str]:
@@ -161,14 +160,14 @@ def _micro(seconds: float) -> str:
 def _measured(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """For each number of threads: the medians, and what is faster than stock Inductor for sure."""
     for threads in sorted({n for row in rows for n in row["measured"] or ()}):
+        arms = _arms(rows)
+        lines = {
+            name: [_time(some, arm, threads) for arm in arms]
+            for name, some in by_entry(rows).items()
+            if any(threads in (row["measured"] or ()) for row in some.values())
+        }
         title = f"Measured milliseconds on this CPU, threads: {threads} (+ faster, - slower than "
-        for arms in _beside(rows):
-            grid = _grid(arms)
-            for name, some in by_entry(rows).items():
-                if any(threads in (row["measured"] or ()) for row in some.values()):
-                    grid.add_row(name, *(_time(some, arm, threads) for arm in arms))
-            yield Text(f"\n{title}stock Inductor, = no difference that is sure)", "bold cyan")
-            yield grid
+        yield from _tables(f"{title}stock Inductor, = no difference that is sure)", arms, lines)
         yield from map(Text, measured_pairs(rows, threads))
 
 

@@ -172,7 +172,7 @@ def load(name: str | os.PathLike[str]) -> Device:
     Raises ValueError for a name that no profile has, and for a malformed file.
     """
     device = Device.of(find(name))
-    return replace(device, freezing=True) if device.backend == "cpp" and _freezes() else device
+    return replace(device, freezing=device.backend == "cpp" and _freezes())
 
 
 def _freezes() -> bool:

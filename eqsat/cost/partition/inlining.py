@@ -8,7 +8,7 @@ from collections.abc import Container
 
 from eqsat.cost.partition import access
 from eqsat.cost.partition.access import contiguous
-from eqsat.cost.partition.layout import is_channels_last
+from eqsat.cost.partition.layout import channels_last, is_channels_last
 from eqsat.cost.partition.lowering import Lowering, weight
 from eqsat.cost.partition.operation import Operation
 from eqsat.cost.partition.steps import Cell, Concat, Read, Value, Work
@@ -158,7 +158,7 @@ def _concatenated(
         and _is_pointwise_cat(op, values, sources, lowering.outputs)
     ):
         return _pointwise_cat(lowering, op, values, axis)
-    return _concat_kernel(lowering, op, values, sources, axis)
+    return _concat_kernel(lowering, op, values, axis)
 
 
 def _is_pointwise_cat(
@@ -232,18 +232,12 @@ def _pointwise_cat(lowering: Lowering, op: Operation, values: list[Value], axis:
     return Value(Cell(op.shape, op.dtype, reads, work))
 
 
-def _concat_kernel(
-    lowering: Lowering,
-    op: Operation,
-    values: list[Value],
-    sources: list[Operation | None],
-    axis: int,
-) -> Value:
+def _concat_kernel(lowering: Lowering, op: Operation, values: list[Value], axis: int) -> Value:
     """Every operand is computed into its place of one buffer (`ConcatKernel.create`)."""
     whole = lowering.buffer("concat", op.shape, op.dtype)
     strides = lowering.freeze(whole)
-    if len(op.shape) == 4 and _has_channels_last(values, sources):
-        strides = whole.strides = access.dense_strides(op.shape, (0, 2, 3, 1))
+    if len(op.shape) == 4 and _has_channels_last(op, values):
+        strides = whole.strides = access.dense_strides(op.shape, channels_last(4))
     parts, start = [], 0
     for value in values:
         buffer = value.cell.buffer
@@ -262,10 +256,10 @@ def _concat_kernel(
     return lowering.stored(whole)
 
 
-def _has_channels_last(values: list[Value], sources: list[Operation | None]) -> bool:
+def _has_channels_last(op: Operation, values: list[Value]) -> bool:
     """Whether an image in memory has its channels last, or, if none is, one of eager PyTorch's."""
-    if not any(value.is_stored for value in values) and None not in sources:
-        return any(s is not None and is_channels_last(s.strides, s.shape) for s in sources)
+    if op.kind == "cat" and not any(value.is_stored for value in values):
+        return any(is_channels_last(operand.strides, operand.shape) for operand in op.inputs)
     fixed = (value.cell.buffer for value in values if value.is_stored and not value.views)
     return any(
         buffer is not None
